@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -47,6 +47,20 @@ pub fn adopt_orphans() -> io::Result<()> {
         ADOPTS.store(true, Ordering::Release);
     }
     Ok(())
+}
+
+/// Keeps what this process was itself started with, beyond its standard streams, from every program that it starts. For the
+/// beginning of a program, before it has opened anything.
+#[allow(unsafe_code, reason = "the descriptors are those that the system has just listed, and are only marked")]
+pub fn keep_inherited_descriptors() {
+    let listed = std::fs::read_dir("/proc/self/fd").or_else(|_| std::fs::read_dir("/dev/fd"));
+    let numbers: Vec<RawFd> =
+        listed.into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // SAFETY: the number is not -1. One that was closed since, like that of the list itself, is an error and no more.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        let _ = rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC);
+    }
 }
 
 /// Starts a child that inherits the orphans below it. A descriptor that is handed over stays open in it, under its number.

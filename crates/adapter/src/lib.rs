@@ -29,7 +29,7 @@ mod surface;
 pub use driver::{Driver, Job};
 pub use environment::Environment;
 pub use execution::Events;
-pub use family::adopt_orphans;
+pub use family::{adopt_orphans, keep_inherited_descriptors};
 pub use host::{Limit, Memory, Setup};
 pub use options::Options;
 pub use question::Asker;

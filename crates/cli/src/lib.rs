@@ -58,6 +58,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 ///
 /// Not generic on purpose: the code of every command is generated here, not again in each binary that calls this.
 pub fn run(args: &[OsString]) -> ExitCode {
+    attache_adapter::keep_inherited_descriptors();
     let mut command = commands::command();
     let parsed = command.try_get_matches_from_mut(args).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed.map_err(|error| error.format(&mut command)) {

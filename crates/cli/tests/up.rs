@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, http, process, until};
+use crate::harness::{Home, Process, Server, http, process, until};
 
 #[test]
 fn up_and_ask() {
@@ -388,4 +388,22 @@ fn an_agent_process_is_not_led_into_our_folders() {
     let args = ["up", "--listen", "127.0.0.1:0", "--data", "data", "--cwd", "data"];
     fs::create_dir(&elsewhere).unwrap();
     home.attache(&args).exits(2);
+}
+
+#[test]
+fn a_task_inherits_no_file_that_up_was_started_with() {
+    let home = Home::new();
+    fs::write(home.path().join("secret"), "a word of whoever started it\n").unwrap();
+    let mut command = home.program("sh");
+    let line = r#"exec "$0" up --listen 127.0.0.1:0 --ready-file inherited.json 9<secret"#;
+    command.args(["-c", line, env!("CARGO_BIN_EXE_attache")]);
+    let up = Process::spawn("up", &mut command, &home.logs());
+    until("the hub to be ready", || {
+        fs::read_to_string(home.path().join("inherited.json")).ok().filter(|text| text.contains("url"))
+    });
+    let ran =
+        home.attache(&["ask", "local", "cat <&9 || echo nothing is open; ls /proc/self/fd | tr '\\n' ' '"]).succeeds();
+    assert!(ran.stdout.contains("nothing is open"), "{} {}", ran.stdout, ran.stderr);
+    assert!(!ran.stdout.contains("a word of whoever"), "{}", ran.stdout);
+    assert!(up.terminate().success());
 }

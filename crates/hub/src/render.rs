@@ -74,6 +74,14 @@ fn shown(policy: ApprovalPolicy) -> ApprovalPolicy {
     ApprovalPolicy { webhook_url: policy.webhook_url.as_deref().map(egress::masked), ..policy }
 }
 
+/// For those who only look: where it goes, without the path, which is often the secret of a webhook.
+pub(crate) fn delivery_origin(record: record::delivery::Delivery) -> delivery::Delivery {
+    let shown = delivery(record);
+    let path = shown.url.find("://").and_then(|at| shown.url[at + 3..].find(['/', '?', '#']).map(|path| at + 3 + path));
+    let url = path.map_or_else(|| shown.url.clone(), |path| format!("{}/***", &shown.url[..path]));
+    delivery::Delivery { url, ..shown }
+}
+
 pub(crate) fn delivery(record: record::delivery::Delivery) -> delivery::Delivery {
     let (at, status, error) = match record.last {
         Some(last) => (Some(last.at), last.status, last.error),

@@ -207,3 +207,16 @@ async fn sessions_are_listed_ended_and_in_the_log() {
     assert_eq!(ids(world.audit("session.opened").await), [owners["session_id"].clone(), shown["session_id"].clone()]);
     assert_eq!(ids(world.audit("session.ended").await), [shown["session_id"].clone()]);
 }
+
+#[tokio::test]
+async fn over_plain_http_a_browser_is_signed_in_for_a_working_day() {
+    for (public_url, hours) in [(None, 12), (Some("https://hub.example".to_owned()), 30 * 24)] {
+        let world = World::tuned(|options| options.public_url = public_url).await;
+        let link = world.owner.post("/api/v1/login-links", json!({})).await.expect(201);
+        let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1;
+        let session = world.hub.redeem_login(token, [127, 0, 0, 1].into()).await.unwrap();
+        let left = session.expires_at.since(world.hub.now());
+        let most = Duration::from_secs(hours * 60 * 60);
+        assert!(left <= most && left + Duration::from_secs(60) > most, "{left:?}");
+    }
+}

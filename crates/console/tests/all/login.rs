@@ -100,6 +100,18 @@ async fn wrong_cookies_are_counted() {
 }
 
 #[tokio::test]
+async fn passwords_that_are_tried_at_once_are_counted_before_they_are_judged() {
+    let world = World::new().await;
+    let guess = async |number: usize| {
+        let password = format!("wrong-guess-{number:04}");
+        world.visitor().post_bare("/login", &[("name", "ada"), ("password", &password)], &[]).await.status
+    };
+    let answers = futures_util::future::join_all((0..40).map(guess)).await;
+    let judged = answers.iter().filter(|status| **status != StatusCode::TOO_MANY_REQUESTS).count();
+    assert_eq!(judged, 10, "{answers:?}");
+}
+
+#[tokio::test]
 async fn over_tls_the_cookie_is_bound_to_the_host() {
     let world = World::new().await;
     let options = attache_console::Options::for_origin("https://hub.example");

@@ -36,6 +36,14 @@ enum Unresolved {
 
 const WHAT: &str = "delivery";
 
+/// The whole URL is for those who may have it called again.
+fn show(by: &Principal, delivery: delivery::Delivery) -> Delivery {
+    match by.may(Action::ResendDelivery) {
+        Ok(_) => render::delivery(delivery),
+        Err(_) => render::delivery_origin(delivery),
+    }
+}
+
 impl Handle {
     /// Newest first. An agent sees those of the runs that it asked for.
     pub async fn deliveries(&self, by: &Principal, query: DeliveryQuery) -> Result<DeliveryList> {
@@ -51,14 +59,14 @@ impl Handle {
                 Verdict::Own | Verdict::No => self.own_run(by, delivery.run).await,
             };
             if seen.is_ok() {
-                deliveries.push(render::delivery(delivery));
+                deliveries.push(show(by, delivery));
             }
         }
         Ok(DeliveryList { deliveries, next_cursor: listed.next })
     }
 
     pub async fn delivery(&self, by: &Principal, delivery: DeliveryId) -> Result<Delivery> {
-        self.visible_delivery(by, Action::SeeDeliveries, delivery).await.map(render::delivery)
+        self.visible_delivery(by, Action::SeeDeliveries, delivery).await.map(|found| show(by, found))
     }
 
     /// One more try, now, also of what was delivered already and to a target that is left alone. It carries the same id.

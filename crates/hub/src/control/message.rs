@@ -1,7 +1,7 @@
 //! What was said in a conversation: its messages, and the inputs and results of its runs, oldest first.
 
 use attache_protocol::{
-    ConversationId, Json, Timestamp,
+    ConversationId, Json,
     json::Members,
     rules::run::Status,
     wire::conversation::{AddMessageRequest, Message, MessageList, Role},
@@ -17,8 +17,21 @@ use crate::{
 };
 
 const MAX_TEXT: usize = 256 * 1024;
-/// A conversation is read as a whole to put it in order; beyond this many items of a kind the rest is not shown.
-const MAX_ITEMS: usize = 5000;
+/// What runs say is put in order by looking at all of them; beyond this many the rest is not shown.
+const MAX_RUNS: usize = 5000;
+
+/// Where a page ends: the last message on it, and from where on the conversation's own messages have to be read for the next.
+struct Position {
+    millis: i64,
+    message: String,
+    own: Option<String>,
+}
+
+/// A conversation's own message, and the store's page that it is on.
+struct OwnMessage {
+    message: Message,
+    page: Option<String>,
+}
 
 impl Handle {
     /// Adds a message. It is kept and shown, and never starts work: runs do.
@@ -52,44 +65,79 @@ impl Handle {
         page: PageRequest,
     ) -> Result<MessageList> {
         self.check_conversation(by, Action::SeeConversations, conversation, "conversation").await?;
-        let (limit, after) = (check::limit(page.limit)?, page.cursor.as_deref().map(position).transpose()?);
+        let (limit, after) = (check::limit(page.limit)?, page.cursor.as_deref().map(Position::read).transpose()?);
         self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
-        let mut all = self.explicit_messages(by, conversation).await?;
-        all.extend(self.said_by_runs(by, conversation).await?);
-        all.sort_by(|one, other| key(one).cmp(&key(other)));
-        let mut rest = all
-            .into_iter()
-            .filter(|message| after.as_ref().is_none_or(|(at, id)| key(message) > (at.millis(), id.as_str())));
-        let messages: Vec<Message> = rest.by_ref().take(limit).collect();
-        let more = rest.next().is_some();
-        let next_cursor = messages.last().filter(|_| more).map(cursor);
+        // One more than is shown, to know whether there is more.
+        let own = self.own_messages(by, conversation, after.as_ref(), limit + 1).await?;
+        let mut messages = self.said_by_runs(by, conversation, after.as_ref(), limit + 1).await?;
+        let pages: Vec<(String, Option<String>)> =
+            own.iter().map(|own| (own.message.message_id.clone(), own.page.clone())).collect();
+        messages.extend(own.into_iter().map(|own| own.message));
+        keep_first(&mut messages, limit + 1);
+        let more = messages.len() > limit;
+        messages.truncate(limit);
+        let shown = |(id, _): &&(String, Option<String>)| messages.iter().any(|message| message.message_id == *id);
+        let own =
+            pages.iter().rev().find(shown).map_or_else(|| after.and_then(|after| after.own), |(_, page)| page.clone());
+        let next_cursor = messages.last().filter(|_| more).map(|last| Position::of(last, own).text());
         Ok(MessageList { messages, next_cursor })
     }
 
-    async fn explicit_messages(&self, by: &Principal, conversation: ConversationId) -> Result<Vec<Message>> {
-        let mut messages = Vec::new();
-        let mut cursor = None;
+    /// The conversation's own messages behind the position, in their order: so many, and those of the same instant.
+    async fn own_messages(
+        &self,
+        by: &Principal,
+        conversation: ConversationId,
+        after: Option<&Position>,
+        limit: usize,
+    ) -> Result<Vec<OwnMessage>> {
+        let mut found: Vec<OwnMessage> = Vec::new();
+        let mut cursor = after.and_then(|after| after.own.clone());
         loop {
-            let page = Page { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().messages(by.tenant, conversation, page).await.map_err(about("conversation"))?;
-            messages.extend(listed.items.into_iter().map(render::message));
+            let page = Page { limit, cursor: cursor.clone() };
+            // Only a cursor that somebody made up is none of the store's.
+            let failed = |error| match error {
+                attache_store::Error::NotFound if cursor.is_some() => not_given(),
+                error => Error::from_store("conversation", error),
+            };
+            let listed = self.store().messages(by.tenant, conversation, page).await.map_err(failed)?;
+            for message in listed.items.into_iter().map(render::message) {
+                let last = found.last().map(|last| last.message.created_at);
+                if found.len() >= limit && last != Some(message.created_at) {
+                    return Ok(found);
+                }
+                if after.is_none_or(|after| after.is_before(&message)) {
+                    found.push(OwnMessage { message, page: cursor.clone() });
+                }
+            }
             cursor = listed.next;
-            if cursor.is_none() || messages.len() >= MAX_ITEMS {
-                return Ok(messages);
+            if cursor.is_none() {
+                return Ok(found);
             }
         }
     }
 
-    async fn said_by_runs(&self, by: &Principal, conversation: ConversationId) -> Result<Vec<Message>> {
+    /// The first that runs said behind the position. A run may end long after others that began later, so all are looked at,
+    /// a page at a time, and no more is kept than is asked for.
+    async fn said_by_runs(
+        &self,
+        by: &Principal,
+        conversation: ConversationId,
+        after: Option<&Position>,
+        limit: usize,
+    ) -> Result<Vec<Message>> {
         let filter = RunFilter { conversation: Some(conversation), ..RunFilter::default() };
         let mut messages = Vec::new();
-        let mut cursor = None;
+        let (mut cursor, mut seen) = (None, 0);
         loop {
             let page = Page { limit: check::MAX_PAGE, cursor };
             let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about("conversation"))?;
-            messages.extend(listed.items.into_iter().flat_map(said));
+            seen += listed.items.len();
+            let said = listed.items.into_iter().flat_map(said);
+            messages.extend(said.filter(|message| after.is_none_or(|after| after.is_before(message))));
+            keep_first(&mut messages, limit);
             cursor = listed.next;
-            if cursor.is_none() || messages.len() >= MAX_ITEMS {
+            if cursor.is_none() || seen >= MAX_RUNS {
                 return Ok(messages);
             }
         }
@@ -129,12 +177,38 @@ fn key(message: &Message) -> (i64, &str) {
     (message.created_at.millis(), &message.message_id)
 }
 
-fn cursor(message: &Message) -> String {
-    format!("{}.{}", message.created_at.millis(), message.message_id)
+fn keep_first(messages: &mut Vec<Message>, limit: usize) {
+    messages.sort_by(|one, other| key(one).cmp(&key(other)));
+    messages.truncate(limit);
 }
 
-fn position(cursor: &str) -> Result<(Timestamp, String)> {
-    let parsed = cursor.split_once('.').and_then(|(millis, id)| Some((millis.parse().ok()?, id.to_owned())));
-    let (millis, id) = parsed.ok_or_else(|| Error::invalid("cursor", "is not one that this list gave out"))?;
-    Ok((Timestamp::from_millis(millis), id))
+fn not_given() -> Error {
+    Error::invalid("cursor", "is not one that this list gave out")
+}
+
+// === impl Position ===
+
+impl Position {
+    fn of(message: &Message, own: Option<String>) -> Self {
+        Self { millis: message.created_at.millis(), message: message.message_id.clone(), own }
+    }
+
+    fn is_before(&self, message: &Message) -> bool {
+        key(message) > (self.millis, self.message.as_str())
+    }
+
+    fn text(&self) -> String {
+        let own = self.own.as_deref().map(|own| format!("@{own}")).unwrap_or_default();
+        format!("{}.{}{own}", self.millis, self.message)
+    }
+
+    fn read(cursor: &str) -> Result<Self> {
+        let (place, own) = match cursor.split_once('@') {
+            Some((place, own)) => (place, Some(own.to_owned())),
+            None => (cursor, None),
+        };
+        let (millis, message) = place.split_once('.').ok_or_else(not_given)?;
+        let millis = millis.parse().map_err(|_| not_given())?;
+        Ok(Self { millis, message: message.to_owned(), own })
+    }
 }

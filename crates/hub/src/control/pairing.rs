@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use attache_protocol::{
-    Code, Json,
+    AgentId, Code, Json, Secret,
     pairing::PairingCode,
     secret::{Kind, SecretHash},
     wire::pairing::{
@@ -13,7 +13,17 @@ use attache_protocol::{
 };
 use attache_store::record::{self, NewPairingCode, NewPairingRequest, NewRuntime, Proof};
 
-use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action};
+use crate::{
+    Error, Handle, Principal, Result,
+    control::check,
+    error::about,
+    identity::{
+        Action,
+        limiter::{Network, Slot},
+    },
+};
+
+const WHAT: &str = "pairing code or agent";
 
 /// How often a device asks whether a person has decided.
 const POLL_INTERVAL_MS: u64 = 2000;
@@ -32,21 +42,20 @@ impl Handle {
 
     /// A device redeems the code that a person gave it. The runtime that was active before is superseded.
     pub async fn attach(&self, from: IpAddr, request: AttachRequest) -> Result<AttachResponse> {
-        self.pairing().by_address.check(from)?;
         check::device(request.device_name.as_deref(), request.labels.as_ref())?;
+        let slot = self.pairing().by_address.reserve(from)?;
         let Some(code) = PairingCode::parse(request.pairing_token.expose()) else {
-            self.pairing().by_address.mark(from);
             return Err(Error::invalid("pairing_token", "is not a pairing code; codes look like K7QM-2XHD"));
         };
-        let proof = Proof::Code(self.hash_code(&code));
-        self.attach_with(from, proof, request.device_name, request.labels).await
+        let (token, new) = self.new_device(Proof::Code(self.hash_code(&code)), request.device_name, request.labels);
+        let attached = self.store().attach_runtime(new, self.now()).await;
+        self.attached(self.redeemed(slot, attached)?, &token).await
     }
 
     /// A device without a code asks for one to show.
     pub async fn request_pairing(&self, from: IpAddr, request: PairingRequest) -> Result<PairingRequestResponse> {
-        self.pairing().requests.check(from)?;
         check::device(request.device_name.as_deref(), request.labels.as_ref())?;
-        self.pairing().requests.mark(from);
+        self.pairing().requests.take(from)?;
         let code = PairingCode::generate(self.env());
         let poll = Kind::PairingPoll.generate(self.env());
         let expires_at = self.now().plus(self.options().pairing_ttl);
@@ -70,16 +79,18 @@ impl Handle {
 
     /// The device asks whether a person has confirmed it, and becomes the agent's runtime when one has.
     pub async fn poll_pairing(&self, from: IpAddr, request: PairingPollRequest) -> Result<AttachResponse> {
-        self.pairing().by_address.check(from)?;
-        self.attach_with(from, Proof::Poll(request.poll_token.hash()), None, None).await
+        // Nobody guesses such a token, and a device asks again and again: only a wrong one counts.
+        let (token, new) = self.new_device(Proof::Poll(request.poll_token.hash()), None, None);
+        let attached = self.store().attach_runtime(new, self.now()).await;
+        self.attached(attached.map_err(|error| self.failed_redemption(from, error))?, &token).await
     }
 
     /// What a person sees before deciding about a device.
     pub async fn pairing_request(&self, by: &Principal, from: IpAddr, code: &str) -> Result<PairingRequestView> {
         by.may(Action::DecidePairing)?;
-        let code = self.typed_code(from, code)?;
+        let (code, slot) = self.typed_code(from, code)?;
         let found = self.store().pairing_request(code, self.now()).await;
-        let found = found.map_err(|error| self.failed_redemption(from, error))?;
+        let found = self.redeemed(slot, found)?;
         Ok(PairingRequestView {
             device_name: found.device_name,
             labels: found.labels,
@@ -103,18 +114,17 @@ impl Handle {
             }
             None => record::PairingDecision::Reject,
         };
-        let code = self.typed_code(from, code)?;
+        let (code, slot) = self.typed_code(from, code)?;
         let decided = self.store().decide_pairing(self.context(by), code, decision).await;
-        decided.map_err(|error| self.failed_redemption(from, error))
+        self.redeemed(slot, decided)
     }
 
-    async fn attach_with(
+    fn new_device(
         &self,
-        from: IpAddr,
         proof: Proof,
         device_name: Option<String>,
         labels: Option<Json>,
-    ) -> Result<AttachResponse> {
+    ) -> (Secret<String>, NewRuntime) {
         let token = Kind::RuntimeToken.generate(self.env());
         let new = NewRuntime {
             kind: attache_store::record::RuntimeKind::Device,
@@ -124,8 +134,10 @@ impl Handle {
             device_name,
             labels: labels.unwrap_or_else(Json::empty_object),
         };
-        let attached = self.store().attach_runtime(new, self.now()).await;
-        let runtime = attached.map_err(|error| self.failed_redemption(from, error))?;
+        (token, new)
+    }
+
+    async fn attached(&self, runtime: record::Runtime, token: &Secret<String>) -> Result<AttachResponse> {
         self.credentials().forget_agent(runtime.agent);
         let timeout = self.options().heartbeat_timeout.as_millis();
         let account = self.store().account(runtime.tenant, runtime.agent.into()).await;
@@ -142,25 +154,45 @@ impl Handle {
         code.hash(self.pairing().key.expose())
     }
 
-    fn typed_code(&self, from: IpAddr, code: &str) -> Result<SecretHash> {
-        self.pairing().by_address.check(from)?;
+    fn typed_code(&self, from: IpAddr, code: &str) -> Result<(SecretHash, Slot<'_, Network>)> {
+        let slot = self.pairing().by_address.reserve(from)?;
         match PairingCode::parse(code) {
-            Some(code) => Ok(self.hash_code(&code)),
-            None => Err(Error::new(Code::PairingFailed, "This is not a pairing code; codes look like K7QM-2XHD.")),
+            Some(code) => Ok((self.hash_code(&code), slot)),
+            None => {
+                slot.give_back();
+                Err(Error::new(Code::PairingFailed, "This is not a pairing code; codes look like K7QM-2XHD."))
+            }
         }
     }
 
     /// Only a wrong code counts against an address or an agent; waiting and success never do.
-    pub(crate) fn failed_redemption(&self, from: IpAddr, error: attache_store::Error) -> Error {
-        if let attache_store::Error::PairingInvalid { agent } = &error {
-            self.pairing().by_address.mark(from);
-            if let Some(agent) = *agent {
-                if let Err(too_many) = self.pairing().by_agent.check(agent) {
-                    return too_many;
-                }
-                self.pairing().by_agent.mark(agent);
+    pub(crate) fn redeemed<T>(
+        &self,
+        slot: Slot<'_, Network>,
+        outcome: std::result::Result<T, attache_store::Error>,
+    ) -> Result<T> {
+        match outcome {
+            Err(attache_store::Error::PairingInvalid { agent }) => Err(self.wrong_code(agent)),
+            other => {
+                slot.give_back();
+                other.map_err(|error| Error::from_store(WHAT, error))
             }
         }
-        Error::from_store("pairing code or agent", error)
+    }
+
+    /// The same where nothing was counted before.
+    pub(crate) fn failed_redemption(&self, from: IpAddr, error: attache_store::Error) -> Error {
+        let attache_store::Error::PairingInvalid { agent } = error else { return Error::from_store(WHAT, error) };
+        match self.pairing().by_address.take(from) {
+            Ok(_) => self.wrong_code(agent),
+            Err(too_many) => too_many,
+        }
+    }
+
+    fn wrong_code(&self, agent: Option<AgentId>) -> Error {
+        match agent.map(|agent| self.pairing().by_agent.take(agent)) {
+            Some(Err(too_many)) => too_many,
+            Some(Ok(_)) | None => Error::from_store(WHAT, attache_store::Error::PairingInvalid { agent }),
+        }
     }
 }

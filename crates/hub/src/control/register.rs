@@ -66,14 +66,13 @@ impl Handle {
         labels: Json,
         address: IpAddr,
     ) -> Result<Registered> {
-        self.pairing().by_address.check(address)?;
+        let slot = self.pairing().by_address.reserve(address)?;
         let Some(code) = PairingCode::parse(token) else {
-            self.pairing().by_address.mark(address);
             return Err(Error::invalid("pairing_token", "is not a pairing code; codes look like K7QM-2XHD"));
         };
         let code = self.hash_code(&code);
         let found = self.store().pairing_code(code, self.now()).await;
-        let (tenant, agent) = found.map_err(|error| self.failed_redemption(address, error))?;
+        let (tenant, agent) = self.redeemed(slot, found)?;
         let account = self.store().account(tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
         // Looked at before the code is used up: a mistake costs nobody their code or their key.
         if name.is_some_and(|name| name != account.name && name != agent.to_string()) {

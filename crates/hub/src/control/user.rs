@@ -177,12 +177,12 @@ impl Handle {
         };
         // Whoever asks is known already: this is no sign-in, and no address.
         let attempt = (user.name.as_str(), IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        self.attempts().by_name.check(attempt)?;
-        if self.passwords().verify(current, Some(hash)).await? {
-            return Ok(());
+        let slot = self.attempts().by_name.reserve(attempt)?;
+        let known = self.passwords().verify(current, Some(hash)).await;
+        if known != Ok(false) {
+            slot.give_back();
         }
-        self.attempts().by_name.mark(attempt);
-        Err(Error::forbidden("The present password is wrong."))
+        if known? { Ok(()) } else { Err(Error::forbidden("The present password is wrong.")) }
     }
 }
 

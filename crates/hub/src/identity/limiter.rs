@@ -35,6 +35,14 @@ pub struct Left {
     pub reset: u64,
 }
 
+/// One attempt, counted before it is judged. It stays counted unless it is given back.
+#[must_use = "what was no wrong attempt is given back"]
+#[derive(Debug)]
+pub(crate) struct Slot<'a, K: Eq + Hash + Clone> {
+    limiter: &'a Limiter<K>,
+    key: K,
+}
+
 /// Whoever has an IPv6 address has its whole /64, so that is what counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Network(IpAddr);
@@ -61,21 +69,12 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
         Self { policy, per_minute, windows: Mutex::new(generations) }
     }
 
-    /// Refuses when the minute is used up, and counts nothing.
-    pub(crate) fn check(&self, key: impl Into<K>) -> Result<()> {
-        let now = Instant::now();
-        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        match windows.current(&key.into(), now) {
-            Some(window) if window.count >= self.per_minute => Err(self.refuse(*window, now)),
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    /// Counts one.
-    pub(crate) fn mark(&self, key: impl Into<K>) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = windows.entry(key.into(), Instant::now());
-        window.count = window.count.saturating_add(1);
+    /// Counts one before it is known whether it should count, unless the minute is used up: however many are tried at once,
+    /// no more are judged than a minute takes.
+    pub(crate) fn reserve(&self, key: impl Into<K>) -> Result<Slot<'_, K>> {
+        let (key, now) = (key.into(), Instant::now());
+        self.take_at(key.clone(), now)?;
+        Ok(Slot { limiter: self, key })
     }
 
     /// Counts one, unless the minute is used up.
@@ -108,6 +107,17 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
         let message = format!("Too many attempts: {} in a minute are taken.", self.per_minute);
         let hint = format!("Wait {} seconds, then try again.", left.reset);
         Error::new(Code::TooManyRequests, message).hint(hint).limited(left)
+    }
+}
+
+// === impl Slot ===
+
+impl<K: Eq + Hash + Clone> Slot<'_, K> {
+    /// The attempt was a good one, or none at all.
+    pub(crate) fn give_back(self) {
+        let mut windows = self.limiter.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = windows.entry(self.key, Instant::now());
+        window.count = window.count.saturating_sub(1);
     }
 }
 
@@ -161,20 +171,30 @@ mod tests {
         assert_eq!(limiter.take_at(1, later(10_500)), Ok(left(0, 50)));
         let refused = limiter.take_at(1, later(10_500)).unwrap_err();
         assert_eq!((refused.code, refused.limited), (Code::TooManyRequests, Some(left(0, 50))));
-        assert!(limiter.check(1_u32).is_err());
-        assert_eq!((limiter.check(2_u32), limiter.take_at(2, later(0))), (Ok(()), Ok(left(1, 60))));
+        assert_eq!(limiter.take_at(2, later(0)), Ok(left(1, 60)));
         assert!(limiter.take_at(1, later(59_999)).is_err());
         assert_eq!(limiter.take_at(1, later(60_000)), Ok(left(1, 60)));
+    }
+
+    #[test]
+    fn what_is_given_back_does_not_count() {
+        let limiter: Limiter<u32> = Limiter::new("test", 2);
+        let (first, second) = (limiter.reserve(1_u32).unwrap(), limiter.reserve(1_u32).unwrap());
+        assert!(limiter.reserve(1_u32).is_err(), "two are being judged");
+        first.give_back();
+        drop(second);
+        drop(limiter.reserve(1_u32).unwrap());
+        assert!(limiter.reserve(1_u32).is_err());
     }
 
     #[test]
     fn memory_is_bounded_and_what_is_in_use_is_remembered() {
         let limiter: Limiter<usize> = Limiter::new("test", 3 * u32::try_from(CAPACITY).unwrap());
         for key in 1..10 * CAPACITY {
-            limiter.mark(key);
-            limiter.mark(0_usize);
-            if key == 3 * CAPACITY {
-                assert!(limiter.check(0_usize).is_err());
+            let _ = limiter.take(key);
+            let last = limiter.take(0_usize);
+            if key == 3 * CAPACITY + 1 {
+                assert!(last.is_err());
             }
         }
         let windows = limiter.windows.lock().unwrap();

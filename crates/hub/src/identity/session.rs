@@ -17,7 +17,10 @@ use attache_protocol::{
 };
 use attache_store::{
     Context,
-    record::{AuditEvent, NewKey, Opening, people::UserRef},
+    record::{
+        AuditEvent, NewKey, Opening,
+        people::{User, UserRef},
+    },
 };
 
 use crate::{
@@ -142,11 +145,32 @@ impl Handle {
         let attempts = self.attempts();
         // What cannot be a name is counted as one, so that nobody fills the memory with them.
         let counted = if check::is_name(&name) { name.as_str() } else { "" };
-        attempts.by_address.check(from)?;
-        attempts.by_name.check((counted, from))?;
+        let by_address = attempts.by_address.reserve(from)?;
+        let by_name = match attempts.by_name.reserve((counted, from)) {
+            Ok(slot) => slot,
+            Err(too_many) => {
+                by_address.give_back();
+                return Err(too_many);
+            }
+        };
+        let judged = self.judge_password(&name, password).await;
+        if !matches!(judged, Ok(None)) {
+            by_address.give_back();
+            by_name.give_back();
+        }
         let tenant = self.tenant();
-        let user = match check::is_name(&name) {
-            true => self.store().user(tenant, UserRef::Name(name.clone())).await,
+        let user = judged?.ok_or_else(|| {
+            Error::unauthenticated("The name or the password is wrong.")
+                .hint("An admin can set a new password: `attache users set NAME --password`.")
+        })?;
+        let new = NewSession { tenant, user: Some(user.id), role: user.role, scopes: None, opener: None, from };
+        self.open_session(new).await
+    }
+
+    /// The person with this name, if the password is theirs.
+    async fn judge_password(&self, name: &str, password: &Secret<String>) -> Result<Option<User>> {
+        let user = match check::is_name(name) {
+            true => self.store().user(self.tenant(), UserRef::Name(name.to_owned())).await,
             false => Err(attache_store::Error::NotFound),
         };
         let user = match user {
@@ -156,14 +180,7 @@ impl Handle {
         };
         let hash = user.as_ref().and_then(|user| user.password.as_ref());
         let known = self.passwords().verify(password, hash).await?;
-        let Some(user) = user.filter(|_| known) else {
-            attempts.by_address.mark(from);
-            attempts.by_name.mark((counted, from));
-            return Err(Error::unauthenticated("The name or the password is wrong.")
-                .hint("An admin can set a new password: `attache users set NAME --password`."));
-        };
-        let new = NewSession { tenant, user: Some(user.id), role: user.role, scopes: None, opener: None, from };
-        self.open_session(new).await
+        Ok(user.filter(|_| known))
     }
 
     async fn open_session(&self, new: NewSession) -> Result<Session> {
@@ -177,7 +194,7 @@ impl Handle {
             user,
             scopes: scopes.clone(),
             secret: secret.hash(),
-            expires_at: Some(self.now().plus(self.options().session_ttl)),
+            expires_at: Some(self.now().plus(self.options().session_lifetime())),
         };
         let context = Context::new(tenant, format!("key:{}", key.id), self.now()).for_user(user);
         let key = self.store().create_key(context, key).await.map_err(about("user"))?;

@@ -11,7 +11,7 @@ use crate::{
     Handle, Result,
     identity::Action,
     metrics::text,
-    surface::{extract::Caller, reply},
+    surface::{Peer, extract::Caller, reply},
 };
 
 /// Whether the process is alive, and what an acknowledged write survives
@@ -27,10 +27,10 @@ pub(super) async fn readyz(State(hub): State<Handle>) -> Result<Response<Body>> 
     Ok(reply::json(StatusCode::OK, &hub.checked_health().await))
 }
 
-/// Counters, what waits, and what the store measures, as Prometheus text; open on loopback, else for an admin's key
+/// Counters, what waits, and what the store measures, as Prometheus text; open on this machine, else for an admin's key
 #[utoipa::path(get, path = "/metrics", tag = "system", responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(State(hub): State<Handle>, mut parts: Parts) -> Result<Response<Body>> {
-    if !hub.options().listen.ip().is_loopback() {
+    if !is_local(&hub, &parts) {
         let Caller(by) = Caller::from_request_parts(&mut parts, &hub).await?;
         by.may(Action::SeeMetrics)?;
     }
@@ -38,4 +38,12 @@ pub(super) async fn metrics(State(hub): State<Handle>, mut parts: Parts) -> Resu
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
+}
+
+/// Whether nobody but this machine can be asking: a proxy in front of the hub connects from here as well.
+fn is_local(hub: &Handle, parts: &Parts) -> bool {
+    let options = hub.options();
+    let is_relayed = ["forwarded", "x-forwarded-for", "via"].iter().any(|name| parts.headers.contains_key(*name));
+    let comes_from_here = parts.extensions.get().is_none_or(|Peer(address)| address.ip().to_canonical().is_loopback());
+    options.listen.ip().is_loopback() && options.public_url.is_none() && !is_relayed && comes_from_here
 }

@@ -52,7 +52,16 @@ async fn an_agent_sees_its_own_and_has_a_secret_of_its_own(engine: Engine) {
     let agents = helper.get("/api/v1/deliveries/secret?agent_id=builder").await;
     assert_eq!(agents.refusal(), (403, "forbidden".to_owned()));
     let viewer = world.key("viewer").await;
-    assert_eq!(viewer.get(&format!("/api/v1/deliveries/{own}")).await.status, 200);
+    // Where it goes is no secret; the path of a webhook often is one.
+    let origin = receiver.url().rsplit_once('/').unwrap().0.to_owned();
+    let shown = viewer.get(&format!("/api/v1/deliveries/{own}")).await.expect(200);
+    assert_eq!(shown["url"], format!("{origin}/***"));
+    let listed = viewer.get("/api/v1/deliveries").await.expect(200);
+    assert!(
+        listed["deliveries"].as_array().unwrap().iter().all(|one| one["url"] == format!("{origin}/***")),
+        "{listed}"
+    );
+    assert_eq!(helper.get(&format!("/api/v1/deliveries/{own}")).await.expect(200)["url"], receiver.url());
     let refused = viewer.post(&format!("/api/v1/deliveries/{own}/resend"), json!({})).await;
     assert_eq!(refused.refusal(), (403, "forbidden".to_owned()));
     assert_eq!(receiver.count(), 3);
