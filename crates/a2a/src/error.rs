@@ -119,7 +119,7 @@ impl Error {
             Kind::Method => -32601,
             Kind::Hub(code) => match code.http_status() {
                 400 | 404 | 413 => -32602,
-                401 | 403 | 421 | 429 => -32600,
+                401 | 403 | 408 | 421 | 429 => -32600,
                 _ => -32603,
             },
         }
@@ -139,7 +139,7 @@ impl Error {
     /// Of JSON-RPC: a method's own errors are answers like others; who may not ask, or asks too much, hears it from HTTP too.
     pub(crate) const fn rpc_http_status(&self) -> u16 {
         match &self.kind {
-            Kind::Hub(code) if matches!(code.http_status(), 401 | 403 | 429 | 503) => code.http_status(),
+            Kind::Hub(code) if matches!(code.http_status(), 401 | 403 | 408 | 413 | 429 | 503) => code.http_status(),
             _ => 200,
         }
     }
@@ -156,6 +156,7 @@ impl Error {
                 403 => "PERMISSION_DENIED",
                 404 => "NOT_FOUND",
                 409 => "FAILED_PRECONDITION",
+                408 => "DEADLINE_EXCEEDED",
                 413 | 429 => "RESOURCE_EXHAUSTED",
                 503 => "UNAVAILABLE",
                 _ => "INTERNAL",

@@ -20,4 +20,5 @@ mod requirements;
 mod restart;
 mod scene;
 mod speak;
+mod strangers;
 mod weight;

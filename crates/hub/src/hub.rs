@@ -23,6 +23,7 @@ use crate::{
     blob::Blobs,
     bus::{Bus, Topic},
     channel::{self, Live},
+    control::Guests,
     error::about,
     handover::Handover,
     identity::{
@@ -69,6 +70,7 @@ struct Inner {
     env: Env,
     bus: Bus,
     live: Live,
+    guests: Guests,
     credentials: Arc<Cache>,
     logins: Logins,
     /// Where people sign in who have shown no credential yet.
@@ -157,6 +159,7 @@ impl Hub {
         let inner = Inner {
             bus,
             live: Live::default(),
+            guests: Guests::default(),
             credentials,
             logins: Logins::default(),
             tenant,
@@ -336,6 +339,11 @@ impl Handle {
     /// The channels that are connected to this hub.
     pub(crate) fn live_channels(&self) -> &Live {
         &self.0.live
+    }
+
+    /// What callers without a credential have left with agents.
+    pub(crate) fn guests(&self) -> &Guests {
+        &self.0.guests
     }
 
     pub(crate) fn credentials(&self) -> &Cache {

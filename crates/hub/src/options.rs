@@ -13,6 +13,8 @@ use crate::{Tls, outbox};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Of a browser over plain HTTP.
+const PLAIN_SESSION: Duration = Duration::from_secs(12 * 60 * 60);
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -107,6 +109,8 @@ pub struct Options {
     pub max_streams: usize,
     /// Of one address at a time, before they have shown a good credential.
     pub max_unauthenticated_per_address: usize,
+    /// The memory, in bytes, that the bodies of requests without a good credential may take at a time, all together.
+    pub max_unauthenticated_bytes: usize,
     /// Proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<Network>,
     /// The largest artifact, in bytes.
@@ -119,6 +123,10 @@ pub struct Options {
     pub failures_per_minute: u32,
     /// Requests of an address without any credential that are answered in a minute.
     pub anonymous_per_minute: u32,
+    /// How many runs may wait for an agent when a caller without a credential adds one.
+    pub anonymous_queue: usize,
+    /// What callers without a credential may send to one agent in an hour, in bytes: it is kept on the hub's disk.
+    pub anonymous_bytes_per_hour: u64,
     /// How many requests one principal may make in a minute; `None`: as many as it likes.
     pub requests_per_minute: Option<u32>,
 }
@@ -196,12 +204,15 @@ impl Options {
             max_connections: 16_384,
             max_streams: 256,
             max_unauthenticated_per_address: 1024,
+            max_unauthenticated_bytes: 32 << 20,
             trusted_proxies: Vec::new(),
             max_artifact: 1 << 30,
             pairing_failures_per_minute: 5,
             sign_in_failures_per_minute: 10,
             failures_per_minute: 60,
             anonymous_per_minute: 1200,
+            anonymous_queue: 100,
+            anonymous_bytes_per_hour: 64 << 20,
             requests_per_minute: None,
         }
     }
@@ -226,6 +237,13 @@ impl Options {
             ip if ip.is_unspecified() => own_address().map(|ip| format!("{scheme}://{}", SocketAddr::new(ip, port))),
             _ => Some(self.origin()),
         }
+    }
+
+    /// How long a browser stays signed in. Over plain HTTP that is a working day: cookies do not know ports, so whatever else
+    /// a person opens on the same host, such as a server that an agent started on loopback, is sent the session's cookie too.
+    pub(crate) fn session_lifetime(&self) -> Duration {
+        let is_plain = self.origin().starts_with("http://");
+        if is_plain { self.session_ttl.min(PLAIN_SESSION) } else { self.session_ttl }
     }
 
     /// Whether what comes from there speaks for others.

@@ -30,6 +30,7 @@ use crate::{
     Error, Handle,
     surface::{
         limits::{Edge, Port},
+        metered::Metered,
         seat::{Connections, Seat},
     },
     tls::Fingerprint,
@@ -37,6 +38,8 @@ use crate::{
 
 const MAX_HEADERS: usize = 100;
 const HEADER_BYTES: usize = 64 * 1024;
+const H2_STREAM_WINDOW: u32 = 256 * 1024;
+const H2_CONNECTION_WINDOW: u32 = 512 * 1024;
 /// With this, HTTP/2 by prior knowledge begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// With this, a TLS handshake begins; no request in plain HTTP does.
@@ -161,7 +164,8 @@ where
     S::Future: Send + 'static,
 {
     let Terms { hub, seat, until } = terms;
-    let mut connection = pin!(speaker.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let stream = TokioIo::new(Metered::new(stream, seat.clone()));
+    let mut connection = pin!(speaker.serve_connection_with_upgrades(stream, service));
     let (mut is_draining, mut is_looked_at) = (false, false);
     let ended = loop {
         tokio::select! {
@@ -231,6 +235,9 @@ impl Speakers {
             .timer(TokioTimer::new())
             .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX))
             .max_concurrent_streams(256)
+            // What a client may send before anybody here reads it.
+            .initial_stream_window_size(H2_STREAM_WINDOW)
+            .initial_connection_window_size(H2_CONNECTION_WINDOW)
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(20));
         Self { one, two }

@@ -41,6 +41,7 @@ mod register;
 mod removal;
 mod run_token;
 mod sessions;
+mod strangers;
 mod streams;
 mod tls;
 mod token_rotation;

@@ -82,6 +82,7 @@ codes! {
     PairingFailed    "pairing_failed"     404 NOT_FOUND   "Codes live ten minutes and work once. Make a new one for the same agent in the console.";
     PairingPending   "pairing_pending"    202 FAILED      "Confirm the code in the console; then ask again.";
     PairingRejected  "pairing_rejected"   403 DENIED      "A person rejected this device in the console.";
+    RequestTimeout   "request_timeout"    408 FAILED      "Send the whole request at once. A large file is sent as an artifact, which may take its time.";
     TooLarge         "too_large"          413 USAGE       "Send less at once, or upload it as an artifact.";
     LogFull          "log_full"           413 USAGE       "Upload what is larger as an artifact, and name it in the result; `complete` and `fail` are still taken.";
     HeadersTooLarge  "headers_too_large"  431 USAGE       "Send fewer or shorter headers.";

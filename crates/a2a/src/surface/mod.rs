@@ -22,6 +22,8 @@ use rest::Segments;
 
 /// The longest request: a message may carry files.
 const BODY_LIMIT: usize = 4 << 20;
+/// The longest request of somebody without a credential, at an agent that serves them.
+const STRANGER_LIMIT: usize = 1 << 20;
 
 /// JSON-RPC and HTTP+JSON of both versions below `/a2a/{agent}`, and below `/a2a` itself for the default agent. `tenant`, in
 /// a path or a request, names an agent.

@@ -1,9 +1,6 @@
 //! What is read from a request, with a refusal that names the member.
 
-use attache_hub::{
-    Handle,
-    surface::{Unreadable, body, read_json},
-};
+use attache_hub::surface::{Unreadable, body, read_json};
 use axum::{
     body::Body,
     http::{HeaderMap, header},
@@ -14,8 +11,8 @@ use serde::de::DeserializeOwned;
 use super::BODY_LIMIT;
 use crate::error::{Error, Kind, Result};
 
-pub(super) async fn whole(hub: &Handle, headers: &HeaderMap, given: Body) -> Result<Bytes> {
-    let bytes = body(hub, given, BODY_LIMIT).await?;
+pub(super) async fn whole(headers: &HeaderMap, given: Body) -> Result<Bytes> {
+    let bytes = body(given, BODY_LIMIT).await?;
     let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match bytes.is_empty() || essence == "application/json" || essence.ends_with("+json") {

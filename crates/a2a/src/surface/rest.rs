@@ -1,5 +1,6 @@
 //! HTTP+JSON of version 1.0.
 
+use attache_hub::surface::accept_body;
 use attache_protocol::{
     Json,
     wire::a2a::{
@@ -14,7 +15,7 @@ use axum::{
 };
 use serde::Serialize;
 
-use super::{read, reply, sse};
+use super::{STRANGER_LIMIT, read, reply, sse};
 use crate::{
     Site,
     ask::{Asked, Version},
@@ -188,13 +189,14 @@ impl Asking {
         let agent = segments.agent.as_deref().or(segments.tenant.as_deref());
         let asked = Asked::new(site, &parts, agent, version).await?;
         asked.tenant(segments.tenant.as_deref())?;
+        accept_body(&parts.extensions, STRANGER_LIMIT);
         Ok(Self { asked, segments, parts, body })
     }
 
     /// The whole body; an absent one counts as empty parameters.
     pub(super) async fn body<T: serde::de::DeserializeOwned>(&mut self) -> Result<T> {
         let body = std::mem::take(&mut self.body);
-        let bytes = read::whole(&self.asked.hub, &self.parts.headers, body).await?;
+        let bytes = read::whole(&self.parts.headers, body).await?;
         read::params(if bytes.is_empty() { b"{}" } else { &bytes })
     }
 

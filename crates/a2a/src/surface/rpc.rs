@@ -1,5 +1,6 @@
 //! JSON-RPC 2.0 of both versions at one URL: their methods have different names.
 
+use attache_hub::surface::accept_body;
 use attache_protocol::{
     Json,
     wire::a2a::{Fault, Id, Method, Response as Answer, StreamResponse},
@@ -11,7 +12,7 @@ use axum::{
 };
 use serde::Serialize;
 
-use super::{read, reply, rpc_v03, sse};
+use super::{STRANGER_LIMIT, read, reply, rpc_v03, sse};
 use crate::{
     Site,
     ask::{Asked, Version},
@@ -66,13 +67,25 @@ pub(super) async fn default_agent(State(site): State<Site>, request: http::Reque
 
 async fn serve(site: Site, agent: Option<String>, request: http::Request<Body>) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let call = match read(&site, &parts, body).await {
-        Ok(call) => call,
-        Err((id, error)) => return refuse(&id, &error),
+    // Whoever may not ask the agent is not read at length: only so far that the refusal can repeat the `id`.
+    let known = match (&agent, Version::of(&parts)) {
+        (Some(agent), Ok(version)) => Some(Asked::new(&site, &parts, Some(agent), version).await),
+        (None, _) | (_, Err(_)) => None,
+    };
+    if !matches!(known, Some(Err(_))) {
+        accept_body(&parts.extensions, STRANGER_LIMIT);
+    }
+    let call = match (read(&parts, body).await, &known) {
+        (Ok(call), _) => call,
+        (Err((id, _)), Some(Err(error))) => return refuse(&id, error),
+        (Err((id, error)), _) => return refuse(&id, &error),
     };
     let tenant = || call.params.parse::<Tenant>().ok().and_then(|given| given.tenant);
-    let agent = agent.or_else(tenant);
-    let asked = match Asked::new(&site, &parts, agent.as_deref(), call.version).await {
+    let asked = match known {
+        Some(asked) => asked,
+        None => Asked::new(&site, &parts, agent.or_else(tenant).as_deref(), call.version).await,
+    };
+    let asked = match asked {
         Ok(asked) => asked,
         Err(error) => return refuse(&call.id, &error),
     };
@@ -93,8 +106,8 @@ async fn serve(site: Site, agent: Option<String>, request: http::Request<Body>) 
     response
 }
 
-async fn read(site: &Site, parts: &Parts, body: Body) -> std::result::Result<Call, (Id, Error)> {
-    let bytes = read::whole(&site.hub, &parts.headers, body).await.map_err(|error| (None, error))?;
+async fn read(parts: &Parts, body: Body) -> std::result::Result<Call, (Id, Error)> {
+    let bytes = read::whole(&parts.headers, body).await.map_err(|error| (None, error))?;
     let request = request(&bytes).map_err(|error| (None, error))?;
     let id = request.id.filter(|id| id.get() != "null");
     let refused = |error| (id.clone(), error);

@@ -75,6 +75,8 @@ impl Handle {
             return Err(Error::new(Code::Draining, "The hub is shutting down and takes no new work."));
         }
         check_within_run(by, &request, &headers)?;
+        let parts = [&request.input, &request.context_fragments];
+        self.admit_guest(by, parts.into_iter().flatten().map(|part| part.get().len()).sum()).await?;
         request.parent_task_run_id = parent(request.parent_task_run_id, headers.parent)?;
         let new = match request.conversation_id.filter(|_| headers.opens_conversation) {
             Some(conversation) => self.unopened(by, conversation).await?,

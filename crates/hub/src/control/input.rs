@@ -65,6 +65,7 @@ impl Handle {
         let mut key = request.idempotency_key.as_deref().map(|key| key_hash(run, key));
         let given_key = request.idempotency_key.clone();
         let parts = parts(request)?;
+        self.admit_guest_bytes(by, parts.get().len() + message.as_ref().map_or(0, |message| message.get().len()))?;
         if let Some(step) =
             self.words_to_approve(by, run, message.as_ref().unwrap_or(&parts), given_key.as_deref()).await?
         {

@@ -23,6 +23,7 @@ mod delete;
 mod delivery;
 mod face;
 mod finish;
+mod guest;
 mod heartbeat;
 mod input;
 mod key;
@@ -50,6 +51,7 @@ mod user;
 mod waits_for;
 
 pub(crate) use call::{about_call, call_in_path};
+pub(crate) use guest::Guests;
 pub(crate) use progress::worker_error;
 
 pub use artifact::Upload;

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use crate::{
     Error, Handle, Principal, Result,
     identity::Left,
-    surface::{note_principal, scan},
+    surface::{intake, note_principal, scan},
     tls::Fingerprint,
 };
 
@@ -85,10 +85,9 @@ pub enum Unreadable {
     },
 }
 
-/// A whole body, for a surface outside this crate.
-pub async fn body(hub: &Handle, body: Body, limit: usize) -> Result<Bytes> {
-    let read = tokio::time::timeout(hub.options().body_timeout, read(body, limit)).await;
-    read.map_err(|_| Error::new(Code::InvalidRequest, "The body did not arrive in time."))?
+/// A whole body, for a surface outside this crate. How long it may take is the port's to say.
+pub async fn body(body: Body, limit: usize) -> Result<Bytes> {
+    read(body, limit).await
 }
 
 /// A JSON value, within the depth that the hub takes.
@@ -280,9 +279,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
 impl<T: DeserializeOwned, const LIMIT: usize> FromRequest<Handle> for Input<T, LIMIT> {
     type Rejection = Error;
 
-    async fn from_request(request: Request<Body>, hub: &Handle) -> Result<Self> {
+    async fn from_request(request: Request<Body>, _: &Handle) -> Result<Self> {
         let (parts, body) = request.into_parts();
-        let bytes = self::body(hub, body, LIMIT).await?;
+        let bytes = read(body, LIMIT).await?;
         if bytes.is_empty() {
             return parse(b"{}").map(Self);
         }
@@ -304,7 +303,7 @@ async fn read(mut body: Body, limit: usize) -> Result<Bytes> {
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Error::new(Code::InvalidRequest, "The body broke off before its end."))?;
+        let frame = frame.map_err(intake::broken)?;
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + more.len() + data.len() > limit {
             discard(body).await;

@@ -6,12 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     panic::AssertUnwindSafe,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll},
-    time::Duration,
+    sync::Arc,
 };
 
 use axum::{
@@ -23,8 +18,7 @@ use axum::{
 };
 use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
-use tokio::time::timeout;
+use hyper::body::{Body as _, Incoming};
 use tower::Service as _;
 
 use crate::{
@@ -33,6 +27,7 @@ use crate::{
         Peer,
         extract::{self, Shown, Told},
         host::OwnNames,
+        intake::{Budget, Called, Intake},
         reply,
         request_log::{RequestLog, note_route},
         seat::Seat,
@@ -55,13 +50,20 @@ struct Shared {
     names: OwnNames,
     router: Router,
     https_for_good: bool,
+    /// The memory for bodies of those who have shown no good credential.
+    strangers: Arc<Budget>,
 }
 
-/// A request's body, of which one knows whether it was read to its end.
-struct Watched {
-    body: Incoming,
-    unread: Arc<AtomicBool>,
+/// Who asks, as far as the head of the request says so.
+struct Asking {
+    shown: Option<Shown>,
+    /// By a good credential.
+    is_known: bool,
 }
+
+/// Answers after which nobody waits for the rest of a body.
+const CUT: [StatusCode; 3] =
+    [StatusCode::REQUEST_TIMEOUT, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::TOO_MANY_REQUESTS];
 
 /// Every request that is no upload fits into this.
 const SMALL: u64 = 64 * 1024;
@@ -79,7 +81,8 @@ impl Port {
         let names = OwnNames::new(hub.options());
         let https_for_good = hub.options().is_https_for_good();
         let router = router.route_layer(map_request(note_route));
-        Self(Arc::new(Shared { hub, names, router, https_for_good }))
+        let strangers = Arc::new(Budget::new(hub.options().max_unauthenticated_bytes));
+        Self(Arc::new(Shared { hub, names, router, https_for_good, strangers }))
     }
 
     pub(crate) fn edge(&self, peer: SocketAddr, seat: Seat) -> Edge {
@@ -106,43 +109,35 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (shared, peer, seat, client) = (self.shared.clone(), self.peer, self.seat.clone(), self.client);
-        let may_be_cut = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
-        let unread = Arc::new(AtomicBool::new(may_be_cut));
-        let reading = unread.clone();
-        let answered = async move {
+        let may_be_cut = request.version() < Version::HTTP_2;
+        Box::pin(async move {
             seat.begin();
-            let mut request = arrived(request, shared.hub.options().body_timeout, reading).await;
-            let log = RequestLog::begin(&mut request);
             let peer = forwarded(shared.hub.options(), peer, request.headers());
             let named = shared.names.check(request.uri(), request.headers());
-            match shared.identify(named, request.headers(), client, peer, &seat).await {
-                Ok(Some(shown)) => {
-                    request.extensions_mut().insert(shown);
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    shared.hub.metrics().answered(error.code.http_status());
-                    return Ok(error.into_response());
-                }
-            }
-            let told = shared.hub.options().requests_per_minute.map(|_| Told::default());
-            if let Some(told) = &told {
-                request.extensions_mut().insert(told.clone());
-            }
-            request.extensions_mut().insert(Peer(peer));
-            request.extensions_mut().insert(seat);
-            let answer = AssertUnwindSafe(shared.router.clone().call(request)).catch_unwind().await;
-            let mut response = match answer {
-                Ok(Ok(response)) => response,
-                Ok(Err(never)) => match never {},
-                Err(_) => {
-                    // The panic hook has printed where; the caller learns only that it was us.
-                    shared.hub.metrics().panics.add(1);
-                    Error::internal(&"a request panicked").into_response()
-                }
+            // Who asks is found out before anything is read.
+            let caller = shared.identify(named, request.headers(), client, peer, &seat).await;
+            let budget = match &caller {
+                Ok(Asking { is_known: true, .. }) => None,
+                Ok(_) | Err(_) => Some(shared.strangers.clone()),
             };
-            if let Some(left) = told.as_ref().and_then(|told| told.0.get()) {
-                reply::show_limit(&mut response, *left);
+            let intake = Intake::new(shared.hub.options().body_timeout, budget);
+            let called = Called::of(request.headers());
+            let mut request = arrived(request, &intake).await;
+            let log = RequestLog::begin(&mut request);
+            let mut response = match caller {
+                Ok(asking) => {
+                    if let Some(shown) = asking.shown {
+                        request.extensions_mut().insert(shown);
+                    }
+                    request.extensions_mut().insert(Peer(peer));
+                    request.extensions_mut().insert(seat);
+                    request.extensions_mut().insert(intake.clone());
+                    shared.answer(request).await
+                }
+                Err(error) => error.into_response(),
+            };
+            if let Some(refusal) = intake.untold(called) {
+                response = refusal;
             }
             if shared.https_for_good {
                 response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, A_YEAR);
@@ -151,12 +146,8 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
             if let Some(log) = log {
                 log.end(&response);
             }
-            Ok(response)
-        };
-        Box::pin(async move {
-            let Ok(mut response): Result<_, Infallible> = answered.await;
             // What is refused unread ends the connection; the client must not send its next request into it.
-            if response.status() == StatusCode::TOO_MANY_REQUESTS && unread.load(Ordering::Relaxed) {
+            if may_be_cut && CUT.contains(&response.status()) && intake.is_unread() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response)
@@ -166,16 +157,17 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
 
 /// On HTTP/2 an answer that comes before the end of the request's body resets the stream, and clients then lose the answer:
 /// a refusal would look like a broken line. So a small body is waited for first.
-async fn arrived(request: Request<Incoming>, limit: Duration, unread: Arc<AtomicBool>) -> Request<Body> {
+async fn arrived(request: Request<Incoming>, intake: &Intake) -> Request<Body> {
     let (parts, body) = request.into_parts();
     let is_small = body.size_hint().exact().is_some_and(|size| (1..=SMALL).contains(&size));
+    let body = intake.body(body);
     if parts.version != Version::HTTP_2 || !is_small {
-        return Request::from_parts(parts, Body::new(Watched { body, unread }));
+        return Request::from_parts(parts, body);
     }
-    let body = match timeout(limit, body.collect()).await {
-        Ok(Ok(whole)) => Body::from(whole.to_bytes()),
+    let body = match body.collect().await {
+        Ok(whole) => Body::from(whole.to_bytes()),
         // Whoever reads it finds that it is not what was announced.
-        Ok(Err(_)) | Err(_) => Body::empty(),
+        Err(_) => Body::empty(),
     };
     Request::from_parts(parts, body)
 }
@@ -203,35 +195,30 @@ fn forwarded(options: &Options, peer: SocketAddr, headers: &HeaderMap) -> Socket
     nearest
 }
 
-// === impl Watched ===
-
-impl hyper::body::Body for Watched {
-    type Data = <Incoming as hyper::body::Body>::Data;
-    type Error = <Incoming as hyper::body::Body>::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
-            self.unread.store(false, Ordering::Relaxed);
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 // === impl Shared ===
 
 impl Shared {
+    async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
+        let told = self.hub.options().requests_per_minute.map(|_| Told::default());
+        if let Some(told) = &told {
+            request.extensions_mut().insert(told.clone());
+        }
+        let answer = AssertUnwindSafe(self.router.clone().call(request)).catch_unwind().await;
+        let mut response = match answer {
+            Ok(Ok(response)) => response,
+            Ok(Err(never)) => match never {},
+            Err(_) => {
+                // The panic hook has printed where; the caller learns only that it was us.
+                self.hub.metrics().panics.add(1);
+                Error::internal(&"a request panicked").into_response()
+            }
+        };
+        if let Some(left) = told.as_ref().and_then(|told| told.0.get()) {
+            reply::show_limit(&mut response, *left);
+        }
+        response
+    }
+
     /// Who asks. A request counts as anonymous until it has shown a good credential, and so does its connection.
     async fn identify(
         &self,
@@ -240,7 +227,7 @@ impl Shared {
         client: Option<Fingerprint>,
         peer: SocketAddr,
         seat: &Seat,
-    ) -> crate::Result<Option<Shown>> {
+    ) -> crate::Result<Asking> {
         if let Err(error) = named {
             self.hub.attempts().anonymous(peer.ip())?;
             return Err(error);
@@ -250,12 +237,16 @@ impl Shared {
             Some(Shown(known)) => Some(known.clone()),
             None => extract::browser(&self.hub, headers).await,
         };
+        let mut is_known = false;
         match known {
-            Some(Ok(by)) => seat.identify(&by)?,
+            Some(Ok(by)) => {
+                seat.identify(&by)?;
+                is_known = true;
+            }
             // A store that is busy says nothing about who asks.
             Some(Err(error)) if error.code.http_status() >= 500 => {}
             Some(Err(_)) | None => self.hub.attempts().anonymous(peer.ip())?,
         }
-        Ok(shown)
+        Ok(Asking { shown, is_known })
     }
 }

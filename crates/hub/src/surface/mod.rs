@@ -6,7 +6,9 @@ pub(crate) mod envelope;
 pub(crate) mod extract;
 pub mod health;
 pub(crate) mod host;
+pub(crate) mod intake;
 pub(crate) mod limits;
+pub(crate) mod metered;
 pub mod platform;
 pub mod reply;
 mod request_log;
@@ -16,4 +18,5 @@ mod socket;
 mod watch;
 
 pub use extract::{Peer, Unreadable, body, caller, read_json};
+pub use intake::accept_body;
 pub use request_log::{REQUESTS, note_principal};

@@ -64,6 +64,8 @@ struct Taken {
     evicted: CancellationToken,
     /// The head of a request has arrived.
     begun: AtomicBool,
+    /// It has become a socket whose first frame says who it is.
+    introduces_itself: AtomicBool,
     /// The highest rank that it has; it only grows.
     rank: AtomicU8,
 }
@@ -93,6 +95,7 @@ impl Connections {
             number,
             evicted,
             begun: AtomicBool::new(false),
+            introduces_itself: AtomicBool::new(false),
             rank: AtomicU8::new(0),
         })))
     }
@@ -197,6 +200,16 @@ impl Seat {
 
     pub(crate) fn has_begun(&self) -> bool {
         self.0.begun.load(Ordering::Relaxed)
+    }
+
+    /// From now on the connection is a socket whose first frame has to say who it is.
+    pub(crate) fn introduce(&self) {
+        self.0.introduces_itself.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether little is read from the connection, because its first frame has not shown who it is.
+    pub(crate) fn is_introducing(&self) -> bool {
+        self.0.introduces_itself.load(Ordering::Relaxed) && self.0.rank.load(Ordering::Relaxed) == 0
     }
 
     /// Resolves when the connection has to make room for another.

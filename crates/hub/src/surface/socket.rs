@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::{
     Handle,
     channel::{Dialect, Ending, Session, refusal_text},
-    surface::seat::Seat,
+    surface::{metered::FIRST_FRAME_TOO_LONG, seat::Seat},
 };
 
 /// What is larger than a frame may be but still smaller than this is read, so that it can be refused in words.
@@ -26,6 +26,9 @@ pub(super) fn upgrade(upgrade: WebSocketUpgrade, hub: Handle, session: Session, 
     // Ten thousand idle sockets must not hold ten thousand large buffers.
     let upgrade =
         upgrade.read_buffer_size(4096).write_buffer_size(0).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
+    if let (Some(seat), None) = (&seat, session.principal()) {
+        seat.introduce();
+    }
     let session = Box::new(session);
     let response = upgrade.on_upgrade(move |socket| {
         let tracker = hub.tasks().clone();
@@ -182,7 +185,11 @@ impl Conversation {
 
     async fn broken(&mut self, error: &axum::Error) -> Ending {
         tracing::debug!(%error, "a channel's connection broke");
-        if error.to_string().contains("too long") {
+        let text = error.to_string();
+        if text.contains(FIRST_FRAME_TOO_LONG) {
+            let reason = "A first frame without a credential in the header is at most 64 KiB.".into();
+            let _ = self.send(Message::Close(Some(CloseFrame { code: 1009, reason }))).await;
+        } else if text.contains("too long") {
             let reason = "A frame is at most 1 MiB; upload what is larger as an artifact.".into();
             let _ = self.send(Message::Close(Some(CloseFrame { code: 1009, reason }))).await;
         }

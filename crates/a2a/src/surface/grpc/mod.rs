@@ -5,14 +5,16 @@ mod status;
 mod v03;
 mod v1;
 
+use attache_hub::surface::accept_body;
 use attache_protocol::wire::a2a::{
     StreamResponse,
     grpc::{v1::a2a_service_server::A2aServiceServer, v03::a2a_service_server::A2aServiceServer as OldServer},
 };
 use axum::{
     Router,
+    body::Body,
     http::{HeaderMap, HeaderValue, Request as HttpRequest},
-    middleware::map_response,
+    middleware::{map_request, map_response},
 };
 use futures_util::{StreamExt as _, stream::BoxStream};
 use tonic::{Request, Response, Status, metadata::MetadataMap};
@@ -37,6 +39,13 @@ pub(super) fn routes(site: &Site) -> Router<Site> {
         .route_service("/lf.a2a.v1.A2AService/{method}", new)
         .route_service("/a2a.v1.A2AService/{method}", old)
         .layer(map_response(status::explained))
+        .layer(map_request(accept_message))
+}
+
+/// Which agent is meant, and whether it serves strangers, stands in the message.
+async fn accept_message(request: HttpRequest<Body>) -> HttpRequest<Body> {
+    accept_body(request.extensions(), super::STRANGER_LIMIT);
+    request
 }
 
 /// The caller of a request, its agent, and the message itself.

@@ -12,7 +12,7 @@ use attache_protocol::{
 use axum::{
     body::Body,
     extract::State,
-    http::{HeaderMap, Response, StatusCode, header},
+    http::{HeaderMap, Request, Response, StatusCode, header, request::Parts},
     response::IntoResponse as _,
 };
 use bytes::Bytes;
@@ -25,6 +25,7 @@ use crate::{
     error::about,
     stream::{Followed, respond},
     surface::{
+        accept_body, body,
         extract::{From, MaybeCaller, accepts, header_text},
         reply,
     },
@@ -44,10 +45,12 @@ pub(super) async fn take(
     State(hub): State<Handle>,
     MaybeCaller(by): MaybeCaller,
     From(address): From,
-    headers: HeaderMap,
-    body: Body,
+    request: Request<Body>,
 ) -> Result<Response<Body>> {
-    let text = read(&hub, body).await?;
+    let (Parts { headers, extensions, .. }, body) = request.into_parts();
+    // The credential may be in the frame.
+    accept_body(&extensions, MAX_FRAME + 1);
+    let text = read(body).await?;
     let envelope = match Envelope::parse(&text) {
         Ok(envelope) => envelope,
         Err(error) => {
@@ -188,14 +191,14 @@ fn token(hub: &Handle, channel: ChannelId) -> Secret<String> {
     Secret::new(format!("{}{}", Kind::Resume.prefix(), attache_protocol::log::hex(&bytes)))
 }
 
-async fn read(hub: &Handle, body: Body) -> Result<String> {
-    let late = |_| Error::new(Code::InvalidRequest, "The body did not arrive in time.");
+async fn read(given: Body) -> Result<String> {
     // A little more than a frame may be, so that the refusal is the frame's own.
-    let read = axum::body::to_bytes(body, MAX_FRAME + 1);
-    let bytes = tokio::time::timeout(hub.options().body_timeout, read).await.map_err(late)?;
-    let bytes = bytes.map_err(|_| {
-        let hint = "Upload what is larger as an artifact and send its id.";
-        Error::new(Code::TooLarge, "A frame is at most 1 MiB.").hint(hint)
+    let bytes = body(given, MAX_FRAME + 1).await.map_err(|error| match error.code {
+        Code::TooLarge => {
+            let hint = "Upload what is larger as an artifact and send its id.";
+            Error::new(Code::TooLarge, "A frame is at most 1 MiB.").hint(hint)
+        }
+        _ => error,
     })?;
     let text = String::from_utf8(bytes.into());
     text.map_err(|_| Error::new(Code::InvalidJson, "The frame is not valid JSON: it is not UTF-8."))

@@ -22,6 +22,7 @@ use crate::{
     control::Upload,
     surface::{
         extract::{Caller, Params, Segment, Segments, accepts, id},
+        intake::accept_upload,
         reply,
     },
 };
@@ -69,6 +70,7 @@ pub(super) async fn upload(
             Some(text.to_owned())
         }
     };
+    accept_upload(request.extensions());
     let bytes = request.into_body().into_data_stream();
     let artifact = hub.upload_artifact(&by, workspace, Upload { name, media_type }, bytes).await?;
     Ok(reply::json(StatusCode::CREATED, &artifact))

@@ -1,0 +1,61 @@
+//! Callers without a credential: what they may send, to whom, and how much of it.
+
+use serde_json::{Value, json};
+
+use crate::{
+    obedient::{immediate, steps},
+    scene::{AGENT, Scene, world},
+};
+
+/// Sends a text of so many bytes over JSON-RPC, without a credential.
+async fn say(scene: &Scene, agent: &str, id: &str, bytes: usize) -> (u16, Value) {
+    let request = json!({"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": {
+        "message": {"messageId": id, "role": "ROLE_USER", "parts": [{"text": "x".repeat(bytes)}]},
+        "configuration": {"returnImmediately": true},
+    }});
+    let sent = crate::speak::http().post(format!("{}/a2a/{agent}", scene.world.url));
+    let answer = sent.header("A2A-Version", "1.0").json(&request).send().await.unwrap();
+    let status = answer.status().as_u16();
+    (status, serde_json::from_str(&answer.text().await.unwrap()).unwrap())
+}
+
+#[tokio::test]
+async fn a_long_message_is_read_where_strangers_are_served_and_nowhere_else() {
+    let scene = Scene::start(world()).await;
+    for agent in [AGENT, "nobody"] {
+        let (status, answer) = say(&scene, agent, "m1", 500_000).await;
+        assert_eq!((status, &answer["id"]), (401, &json!(null)), "{answer}");
+        let (status, answer) = say(&scene, agent, "m1", 500).await;
+        assert_eq!((status, &answer["id"]), (401, &json!(7)), "{answer}");
+    }
+    scene.switch(json!({"anonymous": true})).await;
+    let (status, answer) = say(&scene, AGENT, "m2", 500_000).await;
+    assert!(status == 200 && answer["result"].is_object(), "{answer}");
+    let (status, answer) = say(&scene, AGENT, "m3", 1_200_000).await;
+    assert!(status == 413 && answer["error"]["message"].as_str().unwrap().contains("credential"), "{answer}");
+    scene.world.stop().await;
+}
+
+#[tokio::test]
+async fn strangers_fill_neither_the_disk_nor_the_queue() {
+    let scene = Scene::start(world().tuned(|options| options.anonymous_bytes_per_hour = 250_000)).await;
+    scene.switch(json!({"anonymous": true})).await;
+    let mut taken = 0;
+    for number in 0..5 {
+        let (status, answer) = say(&scene, AGENT, &format!("m{number}"), 100_000).await;
+        match status {
+            200 => taken += 1,
+            _ => assert_eq!(status, 429, "{answer}"),
+        }
+    }
+    assert_eq!(taken, 2);
+    // Whoever is known is not meant.
+    scene.owner().send(immediate(steps("known", json!([])))).await;
+    scene.world.stop().await;
+
+    let scene = Scene::start(world().tuned(|options| options.anonymous_queue = 0)).await;
+    scene.switch(json!({"anonymous": true})).await;
+    let (status, answer) = say(&scene, AGENT, "m1", 10).await;
+    assert!(status == 429 && answer["error"]["message"].as_str().unwrap().contains("waiting"), "{answer}");
+    scene.world.stop().await;
+}
