@@ -14,7 +14,8 @@ async fn say(scene: &Scene, agent: &str, id: &str, bytes: usize) -> (u16, Value)
         "configuration": {"returnImmediately": true},
     }});
     let sent = crate::speak::http().post(format!("{}/a2a/{agent}", scene.world.url));
-    let answer = sent.header("A2A-Version", "1.0").json(&request).send().await.unwrap();
+    let sent = sent.header("A2A-Version", "1.0").header("content-type", "application/json");
+    let answer = sent.body(request.to_string()).send().await.unwrap();
     let status = answer.status().as_u16();
     (status, serde_json::from_str(&answer.text().await.unwrap()).unwrap())
 }
@@ -38,7 +39,7 @@ async fn a_long_message_is_read_where_strangers_are_served_and_nowhere_else() {
 
 #[tokio::test]
 async fn strangers_fill_neither_the_disk_nor_the_queue() {
-    let scene = Scene::start(world().tuned(|options| options.anonymous_bytes_per_hour = 250_000)).await;
+    let scene = Scene::start(world().tuned(|options| options.anonymous_bytes_per_hour = 500_000)).await;
     scene.switch(json!({"anonymous": true})).await;
     let mut taken = 0;
     for number in 0..5 {

@@ -145,6 +145,8 @@ async fn a_page_of_a_conversation_reads_a_page() {
     let path = format!("/api/v1/conversations/{}/messages", made["conversation_id"].as_str().unwrap());
     for number in 0..450 {
         world.owner.post(&path, json!({"text": format!("m{number:03}")})).await.expect(201);
+        // What was said in the same instant is read together.
+        world.advance(Duration::from_millis(1));
     }
     let before = store.calls("messages");
     let page = world.owner.get(&format!("{path}?limit=1")).await.expect(200);
