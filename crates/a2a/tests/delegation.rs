@@ -210,6 +210,7 @@ async fn a_delegation_is_one_task_over_every_binding() {
             final_summary: "it is green".to_owned(),
             highlights: vec!["one line".to_owned()],
             notes: None,
+            full_output: None,
         });
         let output = json!({"text": "it is green", "artifacts": [{"name": "awcp", "parts": [done.part()]}]});
         let complete = CompleteRequest { epoch: Some(claimed.epoch), output: Json::of(&output), usage: None };

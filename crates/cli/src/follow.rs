@@ -1,19 +1,20 @@
 //! Following a run to its end on a terminal or in a script: the answer on standard output, everything else beside it.
 
 use std::{
+    collections::HashSet,
     io::{self, IsTerminal as _, Write as _},
     time::Duration,
 };
 
 use attache_client::Hub;
 use attache_protocol::{
-    ArtifactId, AskId, Json, RunId, RuntimeId,
+    AskId, Json, RunId, RuntimeId,
     error::exit,
     rules::{permission::State, run::Status},
     wire::{
-        adapter::FullOutput,
         ask::InputRequest,
         event::{ArtifactChange, Event, kind},
+        output::OutputLocation,
         run::Run,
     },
 };
@@ -65,6 +66,8 @@ pub(crate) struct Follower<'a> {
     /// Standard output stands at the beginning of a line.
     fresh_line: bool,
     tools: ToolCalls,
+    /// The artifacts that were told of.
+    artifacts: HashSet<String>,
     waits: Waits,
     /// The answer is written as it comes, whatever reads it.
     live: bool,
@@ -87,31 +90,6 @@ struct Data {
     percent: Option<f64>,
     level: Option<String>,
     reason: Option<String>,
-}
-
-/// Where the whole output of a run is.
-#[derive(Debug)]
-struct Full {
-    bytes: u64,
-    artifact: Option<ArtifactId>,
-    lost: Option<String>,
-}
-
-// === impl Full ===
-
-impl Full {
-    fn of(result: &Json) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Output {
-            full_output: Option<FullOutput>,
-            #[serde(default)]
-            artifact_refs: Vec<Json>,
-        }
-        let Output { full_output, artifact_refs } = result.parse().ok()?;
-        let FullOutput { bytes, artifact_index, lost } = full_output?;
-        let artifact = artifact_index.and_then(|index| artifact_refs.get(index)?.parse::<ArtifactId>().ok());
-        Some(Self { bytes, artifact, lost })
-    }
 }
 
 /// That a device has it now, and which one for those who may see devices.
@@ -151,7 +129,8 @@ impl<'a> Follower<'a> {
         };
         let (gathered, tools, waits) = (Gathered::default(), ToolCalls::default(), Waits::new());
         let live = context.output.terminal;
-        Self { context, show, waiting, gathered, from_middle: false, fresh_line: true, tools, waits, live }
+        let artifacts = HashSet::new();
+        Self { context, show, waiting, gathered, from_middle: false, fresh_line: true, tools, artifacts, waits, live }
     }
 
     /// The commands that are suggested mean this hub.
@@ -216,7 +195,7 @@ impl<'a> Follower<'a> {
                             self.talk(Style::Dim, &started)?;
                         }
                         if event.kind == "task.requeued" && self.show == Show::Answer {
-                            queue::explain(self.context, hub, run).await;
+                            queue::explain_new(self.context, hub, run).await;
                         }
                         self.put_question(hub).await?;
                     }
@@ -297,7 +276,10 @@ impl<'a> Follower<'a> {
                 }
             }
             kind::ARTIFACT => {
-                if let Ok(change) = event.data.parse::<ArtifactChange>() {
+                // One that comes piece by piece is told of once.
+                if let Ok(change) = event.data.parse::<ArtifactChange>()
+                    && self.artifacts.insert(change.artifact_id.clone())
+                {
                     self.talk(Style::Dim, &format!("artifact {}: {}", change.title(), change.about()))?;
                 }
             }
@@ -420,7 +402,7 @@ impl<'a> Follower<'a> {
         }
         let result = run.task_result.as_ref().filter(|_| run.status == Status::Completed);
         let Some(result) = result else { return self.so_far() };
-        if let Some(full) = Full::of(result) {
+        if let Some(full) = OutputLocation::of(result) {
             return self.full(hub, result, &full).await;
         }
         match result.text_member("text") {
@@ -431,10 +413,10 @@ impl<'a> Follower<'a> {
     }
 
     /// An output of which the text is only a part: a pipe gets all of it, byte for byte; a terminal is told where it is.
-    async fn full(&mut self, hub: &Hub, result: &Json, full: &Full) -> Result<(), Failure> {
+    async fn full(&mut self, hub: &Hub, result: &Json, full: &OutputLocation) -> Result<(), Failure> {
         let text = result.text_member("text").unwrap_or_default();
         let (shown, all) = (time::size(text.len() as u64), time::size(full.bytes));
-        match full.artifact {
+        match full.artifact_id {
             Some(artifact) if !self.live => {
                 let mut download = hub.artifact(artifact).await?;
                 let mut out = io::stdout().lock();

@@ -12,7 +12,8 @@ use attache_hub::{
     surface::caller,
 };
 use attache_mcp::{
-    Agent, Agents, Answer, Approval, Ask, Attendance, Call, CallRef, Caller, Options, Service, State, Task, Trouble,
+    Agent, Agents, Answer, Approval, Ask, Attendance, Call, CallRef, Caller, FullOutput, Options, Service, State, Task,
+    Trouble,
 };
 use attache_protocol::{
     Code, PermissionId,
@@ -127,7 +128,7 @@ impl Agents for HubAgents {
             Err(error) => return Err(trouble(error)),
         }
         let result = self.0.call_result(by, call).await.map_err(trouble)?;
-        Ok(Call { call_id: Some(call.to_string()), state: state(result) })
+        Ok(Call { call_id: Some(call.to_string()), state: state(result, &self.0.origin()) })
     }
 }
 
@@ -226,7 +227,7 @@ impl HubAgents {
                 }
                 Ok(_) => {
                     let result = self.0.call_result(by, call).await.map_err(trouble)?;
-                    return Ok(state(result));
+                    return Ok(state(result, &self.0.origin()));
                 }
                 Err(_) => {}
             }
@@ -301,12 +302,13 @@ fn waiting(by: &Principal, run: &Run) -> Option<State> {
     }
 }
 
-fn state(result: CallResult) -> State {
+fn state(result: CallResult, origin: &str) -> State {
     let text = |json: &attache_protocol::Json| json.parse().unwrap_or_else(|_| json.get().to_owned());
     match (result.status, &result.result) {
         (CallStatus::Completed, Some(answer)) => State::Completed {
             summary: text(&answer.summary),
             duration: Some(Duration::from_millis(result.stats.duration_ms)),
+            full_output: answer.full_output.clone().map(|location| FullOutput::of(location, origin)),
         },
         (CallStatus::Cancelled, _) => State::Cancelled,
         (CallStatus::Failed, _) => {

@@ -11,14 +11,18 @@ use attache_client::daemon::{self, DaemonClient};
 use attache_protocol::{
     error::exit,
     rules::delegation::Status,
-    wire::{awcp::ErrorCode, delegation::Delegation},
+    wire::{awcp::ErrorCode, delegation::Delegation, output::OutputLocation},
 };
 use attache_runtime::{
     awcp_policy::{Change, ChangeError, PolicyFile},
     delegator::{LONGEST_SOCKET, SOCKET},
 };
 
-use crate::{Context, Failure, home, output::Style, prompt};
+use crate::{
+    Context, Failure, home,
+    output::{Style, clean, time},
+    prompt,
+};
 
 /// How long a daemon that was started has until it answers.
 const STARTING: Duration = Duration::from_secs(15);
@@ -152,7 +156,7 @@ pub(crate) const fn style(status: Status) -> Style {
 pub(crate) fn verdict(delegation: &Delegation) -> Result<(), Failure> {
     let failure = delegation.result.as_ref().and_then(|result| result.error.as_ref());
     let (code, exit) = match (delegation.status, failure.map(|failure| failure.code)) {
-        (Status::Completed, _) => return Ok(()),
+        (Status::Completed, _) => return cut(delegation).map_or(Ok(()), Err),
         (Status::Expired, Some(ErrorCode::StartExpired)) => ("start_expired", exit::TIMED_OUT),
         (Status::Expired, _) => ("expired", exit::TIMED_OUT),
         (Status::Cancelled, _) => ("cancelled", exit::FAILED),
@@ -174,6 +178,27 @@ pub(crate) fn verdict(delegation: &Delegation) -> Result<(), Failure> {
             Failure::new(code, exit, format!("{}: {}", failure.code, failure.message)).hint(failure.hint.clone())
         }
         None => Failure::new(code, exit, format!("the delegation is {}", delegation.status)),
+    })
+}
+
+/// What was printed is not what was handed over: how much is missing, and where the remote has all of it.
+fn cut(delegation: &Delegation) -> Option<Failure> {
+    let result = delegation.result.as_ref()?;
+    let OutputLocation { bytes, artifact_id, task_run_id, lost } = result.full_output.as_ref()?;
+    let here = time::size(result.final_summary.as_ref().map_or(0, String::len) as u64);
+    let message = format!("the output was cut: {here} as text of {} that the remote printed", time::size(*bytes));
+    let failure = Failure::new("output_cut", exit::FAILED, message);
+    Some(match (artifact_id, lost) {
+        (Some(artifact), _) => {
+            let run = task_run_id.map(|run| format!(" of {run}")).unwrap_or_default();
+            let remote = clean::line(&delegation.peer_url);
+            failure.hint(format!(
+                "All of it is the artifact {artifact}{run} at {remote}. With a key of that hub: attache artifacts get \
+                 {artifact} --output FILE"
+            ))
+        }
+        (None, Some(why)) => failure.hint(clean::line(why).into_owned()),
+        (None, None) => failure.hint("The remote did not keep the rest."),
     })
 }
 

@@ -1,10 +1,15 @@
 //! Why a run is not worked on yet: one that waits should not look like one that hangs.
 
-use attache_client::Hub;
+use std::time::Duration;
+
+use attache_client::{Hub, Page, RunFilter};
 use attache_protocol::{
     RunId,
     rules::run::Status,
-    wire::account::{Account, PeerInfo, Presence},
+    wire::{
+        account::{Account, PeerInfo, Presence},
+        run::Run,
+    },
 };
 
 use crate::{
@@ -19,9 +24,28 @@ struct Said {
     what: String,
 }
 
+/// A device that is free takes a run within this time.
+const CLAIM_WAIT: Duration = Duration::from_millis(700);
+/// So many runs of an agent are looked at.
+const MAX_LOOK: u32 = 200;
+
+/// Says why nobody takes a run that was just made, if that is known.
+pub(crate) async fn explain_new(context: &Context, hub: &Hub, run: RunId) {
+    let Ok(found) = hub.run(run).await else { return };
+    if found.status != Status::Pending {
+        return;
+    }
+    // What is busy may still take another one.
+    if !working(hub, &found).await.is_empty() {
+        tokio::time::sleep(CLAIM_WAIT).await;
+    }
+    if let Ok(found) = hub.run(run).await {
+        explain(context, hub, &found).await;
+    }
+}
+
 /// Says why nobody takes the run, if that is known.
-pub(crate) async fn explain(context: &Context, hub: &Hub, run: RunId) {
-    let Ok(run) = hub.run(run).await else { return };
+pub(crate) async fn explain(context: &Context, hub: &Hub, run: &Run) {
     if run.status != Status::Pending {
         return;
     }
@@ -30,10 +54,46 @@ pub(crate) async fn explain(context: &Context, hub: &Hub, run: RunId) {
         Some(peer) => outside(&account, peer),
         None => device(context, &account),
     };
+    let said = match said {
+        Some(said) => Some(said),
+        None => busy(hub, &account, run).await,
+    };
     let Some(Said { why, when, what }) = said else { return };
     let until = run.expires_at.map(|at| format!(", until it expires {}", time::relative(at, context.now())));
     let message = format!("{why}. The run is queued and starts when {when}{}; {what}.", until.unwrap_or_default());
     context.output.say_styled(Style::Busy, message);
+}
+
+/// What the agent works on now, as far as the caller may see it.
+async fn working(hub: &Hub, run: &Run) -> Vec<Run> {
+    of_agent(hub, run, Status::Running).await
+}
+
+async fn of_agent(hub: &Hub, run: &Run, status: Status) -> Vec<Run> {
+    let page = Page { limit: Some(MAX_LOOK), cursor: None };
+    let agent = Some(run.agent_id.to_string());
+    let listed = hub.runs(&RunFilter { status: Some(status), agent, page, ..RunFilter::default() }).await;
+    listed.map(|list| list.task_runs).unwrap_or_default()
+}
+
+/// An agent that is there and works on something else.
+async fn busy(hub: &Hub, account: &Account, run: &Run) -> Option<Said> {
+    let working = working(hub, run).await;
+    let other = working.last()?.task_run_id;
+    let more = match working.len() {
+        1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let order = |run: &Run| (std::cmp::Reverse(run.priority), run.created_at, run.task_run_id);
+    let pending = of_agent(hub, run, Status::Pending).await;
+    let place = match pending.iter().filter(|other| order(other) < order(run)).count() {
+        0 => "is next in line".to_owned(),
+        1 => "comes after one more in line".to_owned(),
+        count => format!("comes after {count} more in line"),
+    };
+    let name = clean::line(&account.name);
+    let why = format!("{name} is busy with {other}{more}; this one {place}");
+    Some(Said { why, when: "it is free", what: format!("see: attache runs show {other}") })
 }
 
 fn device(context: &Context, account: &Account) -> Option<Said> {

@@ -31,6 +31,7 @@ mod interop;
 mod leak;
 mod lending;
 mod lists;
+mod long_output;
 mod mcp;
 mod names;
 mod pairing;

@@ -266,3 +266,90 @@ fn a_list_takes_its_options_without_its_name() {
     // Which of the two is meant, nobody can tell.
     home.attache(&["runs", "--limit", "1", "show", &first]).exits(2);
 }
+
+/// The page ends by the number of its rows, not by how much one of them has to say.
+#[test]
+fn a_long_result_or_task_leaves_its_page_whole() {
+    let home = Home::new();
+    let (hub, _runtime) = home.hub_with_builder();
+    for _ in 0..3 {
+        hub.ask("builder", "seq 1 200000");
+    }
+    hub.add_agent("idle");
+    for _ in 0..3 {
+        hub.create_run("idle", &format!("begins here {}", "x".repeat(700_000)));
+    }
+    hub.ask("builder", "echo short");
+
+    let list = home.attache(&["runs", "--limit", "50", "--json"]).succeeds().json();
+    let runs = list["task_runs"].as_array().unwrap();
+    assert_eq!((runs.len(), &list["next_cursor"]), (7, &Value::Null));
+    assert_eq!(runs[0]["task_result"]["text"], "short\n");
+    assert_eq!(runs[1]["input"]["truncated"], true);
+    assert!(runs[1]["input"]["text"].as_str().unwrap().starts_with("begins here xxx"));
+    let result = &runs[6]["task_result"];
+    assert_eq!(result["truncated"], true);
+    assert_eq!(result["full_output"]["bytes"], 1_288_894);
+    assert!(result["text"].as_str().unwrap().starts_with("1\n2\n3\n"));
+    let table = home.attache(&["runs", "--limit", "50"]).succeeds();
+    assert_eq!(table.stdout.lines().count(), 8, "{}", table.stdout);
+
+    // One run has all of it, and a task is found by a text that its list does not show.
+    let whole = hub.run(runs[6]["task_run_id"].as_str().unwrap());
+    assert_eq!(whole["task_result"]["truncated"], Value::Null);
+    assert!(whole["task_result"]["text"].as_str().unwrap().len() > 1_000_000);
+    hub.create_run("idle", &format!("{} at its very end", "x".repeat(700_000)));
+    let found = home.attache(&["runs", "--text", "very end", "--json"]).succeeds().json();
+    assert_eq!(found["task_runs"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_run_shows_its_failure_code_and_its_question() {
+    let home = Home::new();
+    let (hub, _runtime) = home.hub_with_builder();
+    let failed = hub.ask("builder", "exit 7");
+    let shown = home.attache(&["runs", "show", failed["task_run_id"].as_str().unwrap()]).succeeds().stdout;
+    let code = failed["task_result"]["code"].as_str().unwrap();
+    assert!(shown.lines().any(|line| line.split_whitespace().eq(["code", code])), "{shown}");
+
+    let agent = hub.add_agent("asker");
+    let token = hub.attach(&hub.pairing_code("asker"))["runtime_token"].as_str().unwrap().to_owned();
+    let run = hub.create_run("asker", "paint it");
+    hub.worker(&token, "POST", &format!("/api/v1/agent-accounts/{agent}/task-runs/pull"), &json!({})).expect(200);
+    let question = json!({"epoch": 1, "prompt": "Which colour?", "request_id": "q1"});
+    hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/input-requests"), &question).expect(201);
+    let shown = home.attache(&["runs", "show", &run]).succeeds();
+    assert!(shown.stdout.contains("Which colour?"), "{}", shown.stdout);
+}
+
+#[test]
+fn a_run_in_line_behind_another_one_says_so() {
+    let home = Home::new();
+    let (hub, _runtime) = home.hub_with_builder();
+    let go = home.path().join("go");
+    let first = hub.create_run("builder", &format!("until [ -e {} ]; do sleep 0.1; done", go.display()));
+    hub.run_in(&first, &["running"]);
+    let second = home.spawn("second", &["ask", "builder", "echo done"]);
+    let said = second.tells("builder is busy with");
+    assert!(said.contains(&format!("builder is busy with {first}; this one is next in line")), "{said}");
+    let third = hub.create_run("builder", "echo third");
+    let shown = home.attache(&["runs", "show", &third]).succeeds();
+    assert!(shown.stderr.contains(&format!("busy with {first}; this one comes after one more")), "{}", shown.stderr);
+    std::fs::write(&go, "").unwrap();
+    assert!(second.wait().success());
+    assert_eq!(second.stdout(), "done\n");
+}
+
+#[test]
+fn what_went_wrong_is_said_with_what_helps() {
+    let home = Home::new();
+    let _hub = home.hub(&[]);
+    for args in [&["login", "--user", "nosuch"][..], &["quotas", "set", "--user", "nosuch", "--calls", "3"]] {
+        let ran = home.attache(args).exits(3);
+        assert!(ran.stderr.contains("`attache users`"), "{}", ran.stderr);
+    }
+    let file = home.path().join("b1.tar");
+    home.attache(&["backup", file.to_str().unwrap()]).succeeds();
+    let again = home.attache(&["backup", file.to_str().unwrap()]).exits(1);
+    assert!(again.stderr.contains("b1.tar is there already") && !again.stderr.contains("os error"), "{}", again.stderr);
+}

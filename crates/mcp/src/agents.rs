@@ -9,6 +9,7 @@ use attache_protocol::{
     wire::{
         account::{Account, Presence},
         awcp,
+        output::OutputLocation,
         runtime::{ASKS, Runtime},
     },
 };
@@ -89,6 +90,8 @@ pub enum State {
     Completed {
         summary: String,
         duration: Option<Duration>,
+        /// Where the rest is, when the summary is not all of the answer.
+        full_output: Option<FullOutput>,
     },
     /// It goes on by itself.
     Running {
@@ -104,6 +107,22 @@ pub enum State {
     ApprovalRequired(Approval),
     Cancelled,
     Failed(Trouble),
+}
+
+/// An answer that is longer than what a call brings back, or not text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct FullOutput {
+    /// How long the whole is.
+    pub bytes: u64,
+    /// The artifact of the hub that holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifact_id: Option<String>,
+    /// Where it can be downloaded, with a key of the hub.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Why it is nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,6 +211,37 @@ fn host(runtime: &Runtime) -> Option<String> {
         (Some(kind), Some(device)) => Some(format!("{kind} on {device}")),
         (Some(kind), None) => Some(kind),
         (None, device) => device.as_ref().map(|device| format!("on {device}")),
+    }
+}
+
+// === impl FullOutput ===
+
+impl FullOutput {
+    /// As the hub at an origin tells it.
+    pub fn of(location: OutputLocation, origin: &str) -> Self {
+        let OutputLocation { bytes, artifact_id, lost, .. } = location;
+        let url = artifact_id.map(|id| format!("{origin}/api/v1/artifacts/{id}"));
+        Self { bytes, artifact_id: artifact_id.map(|id| id.to_string()), url, lost }
+    }
+
+    /// For a model: what it has not seen, and how to get it.
+    pub(crate) fn note(&self, seen: usize) -> String {
+        let Self { bytes, artifact_id, url, lost } = self;
+        let what = format!("The text above is not all: it has {seen} bytes, and the whole output has {bytes}");
+        match (artifact_id, url, lost) {
+            (Some(artifact), _, _) => format!(
+                "{what}. Next: get all of it with `attache artifacts get {artifact} --output FILE`, or ask the agent for \
+                 less, such as a part or a count."
+            ),
+            (None, Some(url), _) => format!(
+                "{what}. Next: all of it is at {url}, for whoever has a key of that hub; or ask the agent for less, such \
+                 as a part or a count."
+            ),
+            (None, None, lost) => format!(
+                "{what}, and the rest was not kept ({}). Next: ask the agent for less, such as a part or a count.",
+                lost.as_deref().unwrap_or("the device does not say why")
+            ),
+        }
     }
 }
 

@@ -123,6 +123,16 @@ fn describe(delegation: &Delegation) -> String {
         Status::Completed => {
             let summary = result.and_then(|result| result.final_summary.as_deref());
             words.foreign(summary.unwrap_or("The remote agent says that it is done."));
+            if let Some(full) = result.and_then(|result| result.full_output.as_ref()) {
+                let place = match (full.artifact_id, full.task_run_id) {
+                    (Some(artifact), Some(run)) => {
+                        format!("it is the artifact {artifact} of {run} at {}", delegation.peer_url)
+                    }
+                    (Some(artifact), None) => format!("it is the artifact {artifact} at {}", delegation.peer_url),
+                    (None, _) => "the remote did not keep the rest".to_owned(),
+                };
+                words.line(&format!("This is not all that it printed, which has {} bytes: {place}.", full.bytes));
+            }
             if let Some(notes) = result.and_then(|result| result.notes.as_deref()) {
                 words.line("Notes: ").more(notes);
             }

@@ -22,7 +22,9 @@ mod session;
 mod tools;
 mod trouble;
 
-pub use agents::{Agent, Agents, Answer, Approval, Ask, Attendance, Call, CallRef, Caller, State, Task, agent_at};
+pub use agents::{
+    Agent, Agents, Answer, Approval, Ask, Attendance, Call, CallRef, Caller, FullOutput, State, Task, agent_at,
+};
 pub use daemon::{Daemon, Wake};
 pub use delegations::Delegations;
 pub use peers::{FindHub, Peers, PeersOptions};

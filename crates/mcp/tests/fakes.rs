@@ -82,6 +82,7 @@ impl FakeDaemon {
                 final_summary: Some(summary.to_owned()),
                 highlights: vec!["src/main.rs".to_owned()],
                 notes: None,
+                full_output: None,
                 error: None,
             });
             let changed = |path: &str, change| ChangedPath {
@@ -104,8 +105,13 @@ impl FakeDaemon {
         self.change(id, |delegation| {
             delegation.status = Status::Error;
             let error = Failure { code, message: message.to_owned(), hint: hint.to_owned() };
-            delegation.result =
-                Some(Outcome { final_summary: None, highlights: vec![], notes: None, error: Some(error) });
+            delegation.result = Some(Outcome {
+                final_summary: None,
+                highlights: vec![],
+                notes: None,
+                full_output: None,
+                error: Some(error),
+            });
         });
     }
 
@@ -210,13 +216,15 @@ impl Agents for FakeAgents {
         let call_id = Some("a2a-1".to_owned());
         let state = match ask {
             Ask::Wait(CallRef { call_id, .. }) => {
-                State::Completed { summary: format!("done with {call_id}"), duration: None }
+                State::Completed { summary: format!("done with {call_id}"), duration: None, full_output: None }
             }
             Ask::Answer(Answer { answer, .. }) => {
-                State::Completed { summary: format!("heard {answer}"), duration: None }
+                State::Completed { summary: format!("heard {answer}"), duration: None, full_output: None }
             }
             Ask::Task(Task { task, agent_url, .. }) => match agent_url.as_str() {
-                "echo" => State::Completed { summary: task, duration: Some(Duration::from_millis(7)) },
+                "echo" => {
+                    State::Completed { summary: task, duration: Some(Duration::from_millis(7)), full_output: None }
+                }
                 "slow" => {
                     said.send("thinking".to_owned()).unwrap();
                     self.heard.notified().await;

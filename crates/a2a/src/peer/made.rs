@@ -60,6 +60,11 @@ impl Made {
         }
     }
 
+    /// As the agent gave them.
+    pub(super) fn all(&self) -> Vec<Artifact> {
+        self.pieces.iter().map(|piece| piece.artifact.clone()).collect()
+    }
+
     pub(super) const fn is_nothing(&self) -> bool {
         self.pieces.is_empty()
     }

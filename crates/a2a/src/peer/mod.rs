@@ -3,6 +3,7 @@
 //! nothing is executed twice, whoever is restarted.
 
 mod agent;
+mod files;
 mod made;
 mod message;
 mod notices;

@@ -19,7 +19,7 @@ use attache_protocol::{
     wire::a2a::{Fault, GetTask, ListTasks, SendMessage, SendMessageResponse, StreamResponse, Task, TaskStatus},
 };
 
-use super::{agent::Connection, made::Made, message, notices::Notice};
+use super::{agent::Connection, files, made::Made, message, notices::Notice};
 pub(super) use inputs::Inputs;
 
 /// How one run stands.
@@ -121,7 +121,10 @@ impl Relay {
         };
         loop {
             step = match step {
-                Step::End(end) => return end,
+                Step::End(Ok(output)) => {
+                    return Ok(files::keep(&self.connection.peer, &self.work, &self.made.all(), output).await);
+                }
+                Step::End(Err(failure)) => return Err(failure),
                 Step::Open(events) => self.drain(events).await?,
                 Step::Follow if self.is_asked() => self.ask().await?,
                 Step::Follow => self.rejoin().await?,

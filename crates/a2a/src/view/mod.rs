@@ -26,9 +26,8 @@ use serde::Serialize;
 use outcome::Outcome;
 use said::{Ended, InputReceived, InputRequired, Progress, Requested, Settled, Spoken, Waits, Withdrawn};
 
-/// What we say beyond the standard is below this name in `metadata`: the event's number as `generation`, what kind of
-/// status message it is, what the run used.
-pub(crate) const EVENTS: &str = "https://attache.dev/ext/events/v1";
+pub(crate) use attache_protocol::wire::a2a::EVENTS;
+
 /// The artifact that an agent's plain answer becomes.
 pub(crate) const ANSWER: &str = "answer";
 

@@ -3,11 +3,14 @@
 use attache_protocol::{
     Json,
     rules::run::FailureCode,
-    wire::a2a::{Artifact, Content, Part, TaskState},
+    wire::{
+        a2a::{Artifact, Content, Part, TaskState},
+        output::OutputLocation,
+    },
 };
 use serde::Deserialize;
 
-use super::said;
+use super::{EVENTS, said};
 
 pub(super) struct Outcome {
     pub(super) state: TaskState,
@@ -65,13 +68,15 @@ struct Failure {
 
 impl Outcome {
     pub(super) fn completed(output: Option<&Json>, origin: &str) -> Self {
+        let full = output.and_then(OutputLocation::of);
         let output: Output = output.and_then(|output| output.parse().ok()).unwrap_or_default();
         let is_reply = output.reply.as_deref() == Some("message");
         let said = output.message.map(|message| message.parts).filter(|parts| !parts.is_empty());
         let made = output.artifacts.unwrap_or_default();
         let is_plain = made.is_empty() && said.is_none();
         let mut artifacts: Vec<Artifact> = made.into_iter().enumerate().map(named).collect();
-        artifacts.extend(output.artifact_refs.unwrap_or_default().iter().filter_map(|entry| stored(entry, origin)));
+        let refs = output.artifact_refs.unwrap_or_default();
+        artifacts.extend(refs.iter().filter_map(|entry| stored(entry, origin, full.as_ref())));
         let text = output.text.filter(|text| !text.is_empty());
         let details = output.details.filter(|details| details.get() != "null");
         let plain: Vec<Part> = text.map(Part::text).into_iter().chain(details.map(Part::data)).collect();
@@ -105,10 +110,18 @@ fn named((at, made): (usize, Made)) -> Artifact {
 }
 
 /// A file that the hub keeps: a link, which takes the caller's own credential.
-fn stored(entry: &Json, origin: &str) -> Option<Artifact> {
-    let id: String = entry.parse().ok()?;
+fn stored(entry: &Json, origin: &str, full: Option<&OutputLocation>) -> Option<Artifact> {
+    let id: String = entry.parse().ok().filter(|id: &String| id.starts_with("art_"))?;
     let url = Part::new(Content::Url(format!("{origin}/api/v1/artifacts/{id}")));
-    id.starts_with("art_").then(|| said::artifact(&id, None, vec![url]))
+    let artifact = said::artifact(&id, None, vec![url]);
+    match full.filter(|full| full.artifact_id.is_some_and(|whole| whole.to_string() == id)) {
+        // The answer is only a part of this.
+        Some(OutputLocation { bytes, .. }) => {
+            let metadata = format!(r#"{{"{EVENTS}":{{"full_output":{{"bytes":{bytes}}}}}}}"#);
+            Some(Artifact { name: Some("output".to_owned()), metadata: Json::from_text(metadata).ok(), ..artifact })
+        }
+        None => Some(artifact),
+    }
 }
 
 /// What is left of the answer after what was streamed of it; `None` if it does not go on from there.

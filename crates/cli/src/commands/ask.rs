@@ -125,7 +125,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         return Ok(());
     }
     if !context.output.is_json() {
-        queue::explain(&context, &hub, run).await;
+        queue::explain_new(&context, &hub, run).await;
     }
     let show = if context.output.is_json() { Show::Nothing } else { Show::Answer };
     let limit = args.timeout.map(Duration::from_secs);

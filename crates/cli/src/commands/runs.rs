@@ -31,6 +31,7 @@ use crate::{
     names::Names,
     output::{self, Cell, Style, Table, clean, time},
     prompt,
+    queue,
 };
 
 /// How long a device gets to say that its agent heard nothing.
@@ -320,6 +321,9 @@ async fn show(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
     let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
     row("run", Cell::strong(run.task_run_id.to_string()));
     row("status", state(run));
+    if let Some(code) = failure_code(run) {
+        row("code", Cell::plain(code));
+    }
     if let Some(recovery) = run.recovery {
         row("on the device", Cell::plain(remote(recovery).1));
     }
@@ -349,10 +353,19 @@ async fn show(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
         let text = result.text_member("text").or_else(|| result.text_member("error"));
         section(context, "result", text.as_deref().unwrap_or(result.get()))?;
     } else {
+        queue::explain(context, hub, run).await;
         waits(context, hub, run).await?;
         context.output.say(format_args!("\nFollow it: attache watch {}", run.task_run_id));
     }
     Ok(())
+}
+
+/// Why a run failed, by its stable name; and by the agent's own, where that is another.
+fn failure_code(run: &Run) -> Option<String> {
+    let result = run.task_result.as_ref().filter(|_| run.status == Status::Failed)?;
+    let code = result.text_member("code")?;
+    let native = result.text_member("native_code").map(|native| format!(" ({native})"));
+    Some(format!("{code}{}", native.unwrap_or_default()))
 }
 
 /// How long the agent may work on it, and when that is over.
@@ -409,6 +422,10 @@ async fn waits(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
             }
         }
         Some(Waiting::Input) => {
+            let question = run.waits_for.as_ref().filter(|question| question.kind == Waiting::Input);
+            if let Some(question) = question.filter(|question| !question.what.trim().is_empty()) {
+                section(context, "asks", &question.what)?;
+            }
             output.say(format_args!("\nIt waits for input: attache runs input {} \"…\"", run.task_run_id));
         }
         None => {}

@@ -223,7 +223,7 @@ impl World {
         pin.map(|pin| vec!["--pin".to_owned(), pin.trim().to_owned()]).unwrap_or_default()
     }
 
-    fn key_file(&self) -> PathBuf {
+    pub fn key_file(&self) -> PathBuf {
         self.hub_home.a2a().join("hub/admin.key")
     }
 

@@ -25,7 +25,7 @@ fn ask(hub: &Server, key: Option<&str>, headers: &[(&str, &str)], method: &str, 
     (status, message.unwrap_or(Value::Null))
 }
 
-fn call(hub: &Server, key: &str, tool: &str, arguments: Value) -> Value {
+pub fn call(hub: &Server, key: &str, tool: &str, arguments: Value) -> Value {
     let (status, mut answer) = ask(hub, Some(key), &[], "tools/call", json!({ "name": tool, "arguments": arguments }));
     assert_eq!(status, 200, "{answer}");
     answer["result"].take()

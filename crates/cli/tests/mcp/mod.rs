@@ -1,7 +1,7 @@
 //! `attache mcp` from outside: real processes, spoken to by hand, by the inspector and the conformance suite of the MCP
 //! project, and `/mcp` of a hub.
 
-mod hub;
+pub mod hub;
 mod install;
 mod kits;
 

@@ -15,7 +15,8 @@ use attache_protocol::{
         StreamResponse, Task, TaskList, v03,
     },
 };
-use reqwest::Method as Verb;
+use bytes::Bytes;
+use reqwest::{Method as Verb, Url, header::HeaderMap};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
@@ -26,7 +27,7 @@ use super::{
     grpc, lenient,
     request::{Answer, Around, Ask, segment},
 };
-use crate::egress::{self, Guard, Limits, Opened};
+use crate::egress::{self, Guard, Limits, Opened, Request};
 
 /// An agent elsewhere. Clones are cheap.
 #[derive(Debug, Clone)]
@@ -39,6 +40,8 @@ pub struct Peer {
 #[derive(Debug)]
 struct Inner {
     guard: Guard,
+    /// For files, which may be long.
+    files: Guard,
     /// For sending: a peer that does not answer at once answers when the work is done.
     patient: Guard,
     interface: Interface,
@@ -51,6 +54,8 @@ struct Inner {
 
 /// A task with everything in it is longer than what a webhook answers.
 const REPLY: usize = 16 << 20;
+/// The longest file that is taken.
+const MAX_FILE: u64 = 1 << 30;
 const PATIENCE: Duration = Duration::from_secs(30);
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -69,6 +74,7 @@ impl Peer {
             Dialect { origin: egress::origin(&interface.url), version: interface.version, binding: interface.binding };
         let inner = Inner {
             guard: guard.within(limits),
+            files: guard.within(Limits { stream: MAX_FILE, ..limits }),
             patient: guard.within(Limits { total: LONG_PATIENCE, ..limits }),
             interface,
             dialect,
@@ -265,6 +271,29 @@ impl Peer {
         let (method, verb) = (Method::DeletePushConfig, Verb::DELETE);
         let ask = Ask { method, params, verb, path, query: Vec::new(), body: None };
         self.call(&self.inner.guard, ask, &[]).await.map(drop)
+    }
+
+    /// Whether a link leads to where the agent itself is: only there its key is shown.
+    pub fn serves(&self, url: &str) -> bool {
+        let origin = egress::origin(url);
+        origin == egress::origin(&self.inner.interface.url) && self.inner.guard.check(url).is_ok()
+    }
+
+    /// Opens a file that the agent links to, at its own origin. It is as long as it is: whoever reads it bounds it.
+    pub async fn download(&self, url: &str) -> Result<Opened> {
+        let Inner { files, credentials, place, dialect, .. } = &*self.inner;
+        if !self.serves(url) {
+            return Err(dialect.not_understood("a link to a file that is not the agent's own"));
+        }
+        let mut url = Url::parse(url).map_err(|error| dialect.not_understood(error))?;
+        let mut headers = HeaderMap::new();
+        credentials.apply(place, &mut url, &mut headers)?;
+        let request = Request { method: Verb::GET, headers, body: Bytes::new() };
+        let opened = files.open(&files.check(url.as_str())?, request).await?;
+        match opened.status {
+            200 => Ok(opened),
+            status => Err(Error::of_status(dialect.origin.clone(), status, &[])),
+        }
     }
 
     fn tenant(&self) -> Option<String> {

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use attache_protocol::{
     Json,
-    wire::call::{CallId, CallResult, CallStatus, Stats},
+    wire::{
+        call::{CallId, CallResult, CallStatus, Stats},
+        output::OutputLocation,
+    },
 };
 
 use super::{CallError, CallFailed};
@@ -19,6 +22,8 @@ pub struct CallReply {
     pub details: Option<Json>,
     /// Files that the agent handed over, as it named them.
     pub artifact_refs: Option<Json>,
+    /// The summary is not all, or not exactly, what the agent printed: how long the whole is, and where.
+    pub full_output: Option<OutputLocation>,
     pub usage: Usage,
 }
 
@@ -42,6 +47,7 @@ impl CallReply {
                 summary: text(&answer.summary),
                 details: answer.details,
                 artifact_refs: answer.artifact_refs,
+                full_output: answer.full_output,
                 usage: Usage::from(&result.stats),
             }),
             (CallStatus::Failed | CallStatus::Cancelled, _) => {

@@ -110,6 +110,7 @@ async fn a_call_whose_answer_is_lost_is_made_once_and_its_broken_watch_goes_on()
         summary: "an answer".to_owned(),
         details: Some(Json::from_text(r#"{ "n":1e400}"#).unwrap()),
         artifact_refs: None,
+        full_output: None,
         usage: Usage { duration: Duration::from_secs(5), tokens: Some(1500.0), cost: Some(0.05) },
     };
     assert_eq!(

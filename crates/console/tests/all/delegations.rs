@@ -104,6 +104,7 @@ async fn how_it_ended_is_shown() {
         final_summary: Some("the parser is safe".to_owned()),
         highlights: vec!["no blind slices".to_owned()],
         notes: Some("tests added".to_owned()),
+        full_output: None,
         error,
     };
     let failure =

@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use attache_protocol::{
-    AskId, Json, RunId,
+    ArtifactId, AskId, Json, RunId,
     rules::run::{FailureCode, Phase},
     wire::{
+        adapter::FullOutput,
         ask::{AskInput, InputAnswer},
         call::{CallId, CallRequest},
         envelope::Object,
@@ -20,11 +21,17 @@ use attache_store::record::{
     Page, RunFilter,
     peer::{NewPeerTask, PeerTask, PeerTaskChange},
 };
+use axum::body::BodyDataStream;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::InProcessAgent;
-use crate::{Error, Handle, Principal, Result, bus::Topic, control::CallHeaders, error::about};
+use crate::{
+    Error, Handle, Principal, Result,
+    bus::Topic,
+    control::{CallHeaders, Upload},
+    error::about,
+};
 
 /// How often the end of a run is reported when the store is busy.
 const TRIES: u32 = 6;
@@ -52,6 +59,12 @@ pub struct Output {
     pub message: Option<OutputMessage>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<OutputArtifact>,
+    /// Files that the hub keeps ([`Work::keep`]).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub artifact_refs: Vec<ArtifactId>,
+    /// Where the rest is, when the text is not all of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub full_output: Option<FullOutput>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply: Option<OutputReply>,
     /// `{"tokens","cost_usd"}`: the total of the run.
@@ -151,6 +164,18 @@ impl Work {
     /// Something that the agent made, whole or a piece of it.
     pub async fn artifact(&self, change: &ArtifactChange) -> Result<()> {
         self.report(ProgressRequest { artifact: Some(Json::of(change)), ..ProgressRequest::default() }).await
+    }
+
+    /// Keeps bytes as an artifact of the run's workspace; returns how many there were.
+    pub async fn keep(
+        &self,
+        name: &str,
+        media_type: Option<String>,
+        bytes: BodyDataStream,
+    ) -> Result<(ArtifactId, u64)> {
+        let upload = Upload { name: name.to_owned(), media_type };
+        let kept = self.hub.upload_artifact(&self.principal, self.claimed.workspace_id, upload, bytes).await?;
+        Ok((kept.artifact_id, kept.size))
     }
 
     /// Asks the caller, and the run waits. Asking again with the same name gives the same question back.
@@ -309,7 +334,16 @@ impl Work {
 
 impl Output {
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), details: None, message: None, artifacts: Vec::new(), reply: None, usage: None }
+        Self {
+            text: text.into(),
+            details: None,
+            message: None,
+            artifacts: Vec::new(),
+            artifact_refs: Vec::new(),
+            full_output: None,
+            reply: None,
+            usage: None,
+        }
     }
 
     #[must_use]

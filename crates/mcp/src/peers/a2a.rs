@@ -10,8 +10,8 @@ use attache_protocol::{
     Code,
     env::Env,
     wire::a2a::{
-        Artifact, Content, Fault, GetTask, Message, Part, Role, SendConfiguration, SendMessage, SendMessageResponse,
-        StreamResponse, Task as PeerTask, TaskState, TaskStatus,
+        Artifact, Content, EVENTS, Fault, GetTask, Message, Part, Role, SendConfiguration, SendMessage,
+        SendMessageResponse, StreamResponse, Task as PeerTask, TaskState, TaskStatus,
     },
 };
 use serde_json::json;
@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use crate::{Answer, Approval, Ask, Attendance, Call, State, Task, Trouble};
+use crate::{Answer, Approval, Ask, Attendance, Call, FullOutput, State, Task, Trouble};
 
 /// What is known of a task.
 struct Seen {
@@ -156,7 +156,7 @@ fn get(id: &str) -> GetTask {
 }
 
 fn answered(summary: String, began: Instant) -> Call {
-    Call { call_id: None, state: State::Completed { summary, duration: Some(began.elapsed()) } }
+    Call { call_id: None, state: State::Completed { summary, duration: Some(began.elapsed()), full_output: None } }
 }
 
 /// What people can read of it.
@@ -171,6 +171,17 @@ fn text(parts: &[Part]) -> String {
         }
     });
     words.collect::<Vec<_>>().join("\n")
+}
+
+/// An artifact that a hub marks as the whole of an answer, of which the text is only a part.
+fn full_output(artifact: &Artifact) -> Option<FullOutput> {
+    let metadata: serde_json::Value = artifact.metadata.as_ref()?.parse().ok()?;
+    let bytes = metadata.get(EVENTS)?.get("full_output")?.get("bytes")?.as_u64()?;
+    let url = artifact.parts.iter().find_map(|part| match &part.content {
+        Content::Url(url) => Some(url.clone()),
+        Content::Text(_) | Content::Raw(_) | Content::Data(_) => None,
+    });
+    Some(FullOutput { bytes, artifact_id: None, url, lost: None })
 }
 
 // === impl Seen ===
@@ -219,9 +230,12 @@ impl Seen {
         Some(match self.status.state {
             S::TaskStateSubmitted | S::TaskStateWorking => return None,
             S::TaskStateCompleted => {
-                let made = self.artifacts.iter().map(|artifact| text(&artifact.parts)).filter(|text| !text.is_empty());
+                let full_output = self.artifacts.iter().find_map(full_output);
+                let shown = self.artifacts.iter().filter(|artifact| self::full_output(artifact).is_none());
+                let made = shown.map(|artifact| text(&artifact.parts)).filter(|text| !text.is_empty());
                 let summary: Vec<_> = self.words().into_iter().chain(made).collect();
-                State::Completed { summary: summary.join("\n\n"), duration: Some(began.elapsed()) }
+                let (summary, duration) = (summary.join("\n\n"), Some(began.elapsed()));
+                State::Completed { summary, duration, full_output }
             }
             S::TaskStateFailed => failed("task_failed", "the agent could not do it"),
             S::TaskStateCanceled => State::Cancelled,

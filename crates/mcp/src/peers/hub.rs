@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{Agent, Answer, Approval, Ask, Attendance, Call, State, Task, Trouble};
+use crate::{Agent, Answer, Approval, Ask, Attendance, Call, FullOutput, State, Task, Trouble};
 
 /// More than a model can choose from.
 const MOST_LISTED: usize = 200;
@@ -104,11 +104,11 @@ async fn follow(
     deadline: Instant,
     said: &watch::Sender<String>,
 ) -> Result<State, Trouble> {
-    let mut updates = client.watch(call);
+    let (mut updates, origin) = (client.watch(call), client.hub().address().origin());
     let mut noticed = None;
     loop {
         let look = deadline.min(Instant::now() + LOOK);
-        match timeout_at(look, next(&mut updates, said)).await {
+        match timeout_at(look, next(&mut updates, said, &origin)).await {
             Ok(state) => return state,
             Err(_) => {
                 let run = client.hub().run(call.run()).await?;
@@ -153,7 +153,7 @@ fn running(said: &watch::Sender<String>) -> State {
 }
 
 /// Listens until the call is over. May be dropped and called again.
-async fn next(updates: &mut CallStream, said: &watch::Sender<String>) -> Result<State, Trouble> {
+async fn next(updates: &mut CallStream, said: &watch::Sender<String>, origin: &str) -> Result<State, Trouble> {
     while let Some(update) = updates.next().await {
         match update {
             Ok(Update::Progress { goal, .. }) => {
@@ -167,7 +167,9 @@ async fn next(updates: &mut CallStream, said: &watch::Sender<String>) -> Result<
                 }
             }
             Ok(Update::Completed(reply)) => {
-                return Ok(State::Completed { summary: reply.summary, duration: Some(reply.usage.duration) });
+                let full_output = reply.full_output.map(|location| FullOutput::of(location, origin));
+                let duration = Some(reply.usage.duration);
+                return Ok(State::Completed { summary: reply.summary, duration, full_output });
             }
             Err(CallError::Failed(failed)) if failed.code == "cancelled" => return Ok(State::Cancelled),
             Err(CallError::Failed(failed)) => {

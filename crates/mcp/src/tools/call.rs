@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::{Approval, Attendance, Call, State, Trouble};
+use crate::{Approval, Attendance, Call, FullOutput, State, Trouble};
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Output {
@@ -32,6 +32,9 @@ struct Metadata {
     /// Of failed and refused: a stable name of what went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<String>,
+    /// Of completed, when the output is not all of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    full_output: Option<FullOutput>,
 }
 
 /// Who was asked, and since when.
@@ -61,7 +64,12 @@ pub(super) fn report(asked: &Asked, answered: Result<Call, Trouble>) -> CallTool
     let id = call_id.clone().unwrap_or_default();
     metadata.call_id = call_id;
     let output = match state {
-        State::Completed { summary, .. } => summary,
+        State::Completed { summary, full_output: None, .. } => summary,
+        State::Completed { summary, full_output: Some(full), .. } => {
+            let text = format!("{}\n\n[{}]", summary.trim_end(), full.note(summary.len()));
+            metadata.full_output = Some(full);
+            text
+        }
         State::Running { last } => {
             let last = last.map(|last| format!(" Last heard: {}", quoted(&last))).unwrap_or_default();
             format!(

@@ -5,7 +5,10 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use utoipa::ToSchema;
 
-use crate::{Json, Secret, Timestamp, wire::a2a};
+use crate::{
+    Json, Secret, Timestamp,
+    wire::{a2a, output::OutputLocation},
+};
 
 /// By this an agent's card says that folders may be lent to it, and a message that it is about lending one.
 pub const EXTENSION: &str = "https://awcp-protocol.org/v1";
@@ -176,6 +179,9 @@ pub struct Done {
     pub highlights: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
+    /// The summary is not all, or not exactly, what the agent printed: how long the whole is, and where the remote has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_output: Option<OutputLocation>,
 }
 
 /// Either → the other: it will not be, or be no more.

@@ -7,7 +7,10 @@ use utoipa::ToSchema;
 use crate::{
     DelegationId, Timestamp,
     rules::delegation::{Status, Terms},
-    wire::awcp::{AccessMode, ErrorCode},
+    wire::{
+        awcp::{AccessMode, ErrorCode},
+        output::OutputLocation,
+    },
 };
 
 /// `POST /v1/delegations` of the daemon.
@@ -113,6 +116,9 @@ pub struct Outcome {
     pub highlights: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
+    /// The summary is not all, or not exactly, what the agent printed: how long the whole is, and where the remote has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_output: Option<OutputLocation>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
 }

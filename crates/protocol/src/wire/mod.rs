@@ -20,6 +20,7 @@ pub mod envelope;
 pub mod event;
 pub mod key;
 pub mod names;
+pub mod output;
 pub mod pairing;
 pub mod permission;
 pub mod run;

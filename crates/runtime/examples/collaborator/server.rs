@@ -18,7 +18,7 @@ use attache_protocol::{
         awcp::{self, AccessMode, EXTENSION, Error, ErrorCode, SandboxProfile},
     },
 };
-use attache_runtime::collaborator::{AuditSink, Collaborator, Consent, Entry, Heard, Lent, Policy, Terms};
+use attache_runtime::collaborator::{AuditSink, Collaborator, Consent, Entry, Heard, Lent, Policy, Terms, WorkDone};
 use axum::{
     Router,
     body::Bytes,
@@ -262,7 +262,10 @@ async fn work(mut lent: Lent) -> awcp::Message {
         }
     };
     match worked {
-        Ok(summary) => lent.done(summary, vec!["SUMMARY.md".to_owned()], None).await,
+        Ok(final_summary) => {
+            let highlights = vec!["SUMMARY.md".to_owned()];
+            lent.done(WorkDone { final_summary, highlights, ..WorkDone::default() }).await
+        }
         Err(error) => {
             let error = lent.error(ErrorCode::TaskFailed, error.to_string());
             lent.fail(error).await

@@ -5,7 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use attache_protocol::{
     Secret, Timestamp,
     rules::{assignment::Key, delegation::Terms},
-    wire::awcp::{AccessMode, Done, Error, ErrorCode, Invite, Message, Start},
+    wire::{
+        awcp::{AccessMode, Done, Error, ErrorCode, Invite, Message, Start},
+        output::OutputLocation,
+    },
 };
 use attache_workspace::mount::{self, Ended, Forward, Mounted, Mounting, Place, Unmounted};
 use tokio::time::Instant;
@@ -37,6 +40,17 @@ struct Held {
     mounted: Mounted,
     _forward: Option<Forward>,
     _turn: Turn,
+}
+
+/// What the host is told of work that is done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkDone {
+    pub final_summary: String,
+    /// The files to look at.
+    pub highlights: Vec<String>,
+    pub notes: Option<String>,
+    /// Where the rest is, when the summary is not all that was printed.
+    pub full_output: Option<OutputLocation>,
 }
 
 /// Why work on it must stop.
@@ -158,7 +172,8 @@ impl Lent {
     }
 
     /// The work is done. Everything is with the host when this returns; if it cannot be, that is what it answers.
-    pub async fn done(mut self, final_summary: String, highlights: Vec<String>, notes: Option<String>) -> Message {
+    pub async fn done(mut self, work: WorkDone) -> Message {
+        let WorkDone { final_summary, highlights, notes, full_output } = work;
         let is_there = match &self.mounted {
             Some(held) => held.mounted.is_alive(LAST_LOOK).await,
             None => false,
@@ -175,7 +190,7 @@ impl Lent {
             let outages = ended.map_or(0, |ended| ended.outages);
             let told = [notes, self.notes.take(), outages_note(outages)].into_iter().flatten().collect::<Vec<_>>();
             let notes = Some(told.join("\n")).filter(|notes| !notes.is_empty());
-            Message::Done(Done { delegation_id, final_summary, highlights, notes })
+            Message::Done(Done { delegation_id, final_summary, highlights, notes, full_output })
         };
         self.end(last)
     }

@@ -15,7 +15,7 @@ mod tunnel;
 /// What the binary around this library needs of the data plane.
 pub use attache_workspace::mount::{GuardCommand, Missing, Place, Unplaced, missing, run_guard};
 pub use audit::{AuditSink, Entry, FileAudit};
-pub use lent::{Lent, Over};
+pub use lent::{Lent, Over, WorkDone};
 pub use policy::{Consent, FilePolicy, Policy, Terms};
 pub use role::{Collaborator, Heard, Options, Outcome};
 pub use schedule::{Scheduler, Slots, Turn};

@@ -7,8 +7,9 @@ use attache_protocol::{
     json::Members,
     wire::{
         a2a::Part,
-        adapter::{FileRef, InputAsked, RunTask, TaskReply},
+        adapter::{FileRef, FullOutput, InputAsked, RunTask, TaskReply},
         awcp::{Error, ErrorCode, Message, TASK_TYPE},
+        output::OutputLocation,
         run::{ClaimedRun, OutputArtifact, OutputMessage},
     },
 };
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Collaborator, Heard, Lent, Over};
+use super::{Collaborator, Heard, Lent, Over, WorkDone};
 use crate::{
     adapter::member,
     artifacts::Shelf,
@@ -312,7 +313,10 @@ impl Work<'_> {
                 return self.said_with(last, None, usage.as_ref()).await;
             }
         };
-        let last = lent.done(output.text_member("text").unwrap_or_default(), highlights, None).await;
+        let full_output = OutputLocation::of(&output)
+            .map(|location| OutputLocation { task_run_id: Some(task.task_run_id), ..location });
+        let final_summary = output.text_member("text").unwrap_or_default();
+        let last = lent.done(WorkDone { final_summary, highlights, notes: None, full_output }).await;
         self.said_with(last, Some(&output), usage.as_ref()).await
     }
 
@@ -375,7 +379,11 @@ fn note(message: String) -> Piece {
 /// The files that the agent's result names, which are the ones to look at.
 fn named_files(output: &Json) -> Vec<String> {
     let refs = member(output, "artifact_refs").and_then(|refs| refs.parse::<Vec<Json>>().ok()).unwrap_or_default();
-    refs.iter().filter_map(|entry| entry.parse::<FileRef>().ok()).map(|file| file.path).collect()
+    let full = member(output, "full_output").and_then(|full| full.parse::<FullOutput>().ok());
+    // What it printed is no file of the folder.
+    let printed = full.and_then(|full| full.artifact_index);
+    let named = refs.iter().enumerate().filter(|(index, _)| Some(*index) != printed).map(|(_, entry)| entry);
+    named.filter_map(|entry| entry.parse::<FileRef>().ok()).map(|file| file.path).collect()
 }
 
 /// The agent's output with DONE as one more artifact.

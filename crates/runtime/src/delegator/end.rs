@@ -23,6 +23,7 @@ impl End {
             final_summary: Some(done.final_summary),
             highlights: done.highlights,
             notes: done.notes,
+            full_output: done.full_output,
             error: None,
         };
         Box::new(Self { command: Command::Complete, result, is_ours: false })
@@ -54,7 +55,7 @@ impl End {
 }
 
 fn outcome(failure: Failure) -> Outcome {
-    Outcome { final_summary: None, highlights: Vec::new(), notes: None, error: Some(failure) }
+    Outcome { final_summary: None, highlights: Vec::new(), notes: None, full_output: None, error: Some(failure) }
 }
 
 pub(super) fn local(message: String) -> Failure {

@@ -60,7 +60,8 @@ async fn end(desk: &Delegator, delegation: Delegation) {
         hint: "Nothing can be written to the folder any more. See what was: `attache delegations diff ID`; then delegate again.".to_owned(),
     };
     unshare(desk, id).await;
-    let result = Outcome { final_summary: None, highlights: Vec::new(), notes: None, error: Some(failure) };
+    let result =
+        Outcome { final_summary: None, highlights: Vec::new(), notes: None, full_output: None, error: Some(failure) };
     report::end(desk, id, Status::Error, result, admitted.as_ref(), request.as_ref()).await;
     if let Some(keys) = keys {
         publish::last_word(desk, id, &keys);

@@ -54,7 +54,13 @@ fn error(id: &str, code: ErrorCode) -> Message {
 }
 
 fn done(id: &str) -> Message {
-    Message::Done(Done { delegation_id: id.to_owned(), final_summary: "s".to_owned(), highlights: vec![], notes: None })
+    Message::Done(Done {
+        delegation_id: id.to_owned(),
+        final_summary: "s".to_owned(),
+        highlights: vec![],
+        notes: None,
+        full_output: None,
+    })
 }
 
 fn code_of(heard: &Heard) -> Option<ErrorCode> {

@@ -41,6 +41,10 @@ pub use task::{Artifact, Message, Role, Task, TaskState, TaskStatus};
 
 use serde::{Deserialize, Deserializer};
 
+/// What we say beyond the standard is below this name in `metadata`: of a task the event's number as `generation`, what kind
+/// of status message it is, what the run used; of an artifact that it is the whole of an answer, as `full_output`.
+pub const EVENTS: &str = "https://attache.dev/ext/events/v1";
+
 /// `null` where a list or a text is expected means that it is absent.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)

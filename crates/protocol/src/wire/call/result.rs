@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Json, Timestamp,
     rules::run::Status,
-    wire::{envelope::Object, run::Run},
+    wire::{envelope::Object, output::OutputLocation, run::Run},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,6 +41,9 @@ pub struct Answer {
     /// Files that the agent handed over, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact_refs: Option<Json>,
+    /// The summary is not all, or not exactly, what the agent printed: how long the whole is, and where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_output: Option<OutputLocation>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,9 +109,10 @@ impl Answer {
         let object = Object::read("output", output.get()).ok();
         let member = |name: &str| object.as_ref().and_then(|object| object.raw(name)).and_then(json);
         let refs = member("artifact_refs").filter(|refs| refs.get() != "[]");
+        let full_output = OutputLocation::of(output);
         match member("text").filter(|text| text.get().starts_with('"')) {
-            Some(summary) => Self { summary, details: member("details"), artifact_refs: refs },
-            None => Self { summary: Json::of(""), details: Some(output.clone()), artifact_refs: refs },
+            Some(summary) => Self { summary, details: member("details"), artifact_refs: refs, full_output },
+            None => Self { summary: Json::of(""), details: Some(output.clone()), artifact_refs: refs, full_output },
         }
     }
 }

@@ -195,7 +195,7 @@ impl Ear {
         let final_summary = said(message).unwrap_or_else(|| "The remote says that it is done, and no more.".to_owned());
         let delegation_id = self.delegation.to_string();
         let notes = Some("The remote sent no DONE.".to_owned());
-        vec![Heard::Done(awcp::Done { delegation_id, final_summary, highlights: Vec::new(), notes })]
+        vec![Heard::Done(awcp::Done { delegation_id, final_summary, highlights: Vec::new(), notes, full_output: None })]
     }
 
     fn hear_failure(&self, code: ErrorCode, message: Option<&Message>, view: View) -> Heard {

@@ -275,6 +275,7 @@ impl Remote {
             final_summary: format!("did: {}", invite.task.prompt),
             highlights: vec!["made.txt".to_owned()],
             notes: None,
+            full_output: None,
         });
         let output = json!({"text": "it is done", "artifacts": [{"name": "awcp", "parts": [done.part()]}]});
         let request = CompleteRequest { epoch: Some(work.run.epoch), output: Json::of(&output), usage: None };

@@ -47,6 +47,7 @@ fn done() -> Heard {
         final_summary: "made it".to_owned(),
         highlights: Vec::new(),
         notes: None,
+        full_output: None,
     })
 }
 

@@ -1,0 +1,154 @@
+//! Files of an agent outside, taken into our own keeping: its links want its key, which our callers do not have, and an
+//! answer that no result can hold becomes an artifact of the run.
+
+use std::{io, time::Duration};
+
+use attache_client::{Backoff, a2a::Peer, egress::Opened};
+use attache_hub::in_process::{Output, Work};
+use attache_protocol::{
+    ArtifactId, Json,
+    wire::{
+        a2a::{Artifact, Content, Part, base64},
+        adapter::FullOutput,
+    },
+};
+use axum::body::{Body, BodyDataStream};
+use serde::Deserialize;
+
+use crate::view::EVENTS;
+
+/// The longest text that stays in a result; the rest of a longer one is in its artifact.
+const MAX_TEXT: usize = 1 << 20;
+/// Bytes of a larger file do not stay in the result either.
+const MAX_INLINE: usize = 512 << 10;
+const MAX_NAME: usize = 200;
+const TRIES: u32 = 3;
+
+/// What a hub says of an artifact that is the whole output of a run, under [`EVENTS`].
+#[derive(Deserialize)]
+struct Extra {
+    full_output: Option<Whole>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct Whole {
+    bytes: u64,
+}
+
+/// The answer with the agent's files as artifacts of the run.
+pub(super) async fn keep(peer: &Peer, work: &Work, made: &[Artifact], mut output: Output) -> Output {
+    for artifact in made {
+        for part in &artifact.parts {
+            let Content::Url(url) = &part.content else { continue };
+            if !peer.serves(url) {
+                continue;
+            }
+            let whole = whole(artifact);
+            match download(peer, work, url, &name(artifact, part)).await {
+                Ok((id, bytes)) => {
+                    let artifact_index = Some(output.artifact_refs.len());
+                    output.artifact_refs.push(id);
+                    leave_out(&mut output, |known| known == part);
+                    if whole.is_some() {
+                        output.full_output = Some(FullOutput { bytes, artifact_index, lost: None });
+                    }
+                }
+                Err(why) => {
+                    tracing::info!(run.id = %work.claim().task_run_id, why, "a file of an agent outside was not fetched");
+                    if let Some(Whole { bytes }) = whole {
+                        let lost = Some(format!("The agent outside has all of it, and it could not be fetched: {why}"));
+                        output.full_output = Some(FullOutput { bytes, artifact_index: None, lost });
+                    }
+                }
+            }
+        }
+    }
+    if output.full_output.is_none() {
+        keep_inline(work, made, &mut output).await;
+    }
+    output
+}
+
+/// A text that is too long for a result, or bytes that are all of the answer.
+async fn keep_inline(work: &Work, made: &[Artifact], output: &mut Output) {
+    let mut raw = made.iter().flat_map(|artifact| artifact.parts.iter().map(move |part| (artifact, part))).filter_map(
+        |(artifact, part)| match &part.content {
+            Content::Raw(text) => Some((artifact, part, text)),
+            Content::Text(_) | Content::Url(_) | Content::Data(_) => None,
+        },
+    );
+    let (bytes, name, media_type) = if output.text.len() > MAX_TEXT {
+        (output.text.clone().into_bytes(), "output.txt".to_owned(), Some("text/plain; charset=utf-8".to_owned()))
+    } else if let (true, Some((artifact, part, text)), None) = (output.text.is_empty(), raw.next(), raw.next()) {
+        let Some(bytes) = base64::decode(text) else { return };
+        (bytes, self::name(artifact, part), media_type(part.media_type.as_deref()))
+    } else {
+        return;
+    };
+    let length = bytes.len() as u64;
+    let kept = work.keep(&name, media_type, Body::from(bytes).into_data_stream()).await;
+    output.full_output = Some(match kept {
+        Ok((id, bytes)) => {
+            let artifact_index = Some(output.artifact_refs.len());
+            output.artifact_refs.push(id);
+            FullOutput { bytes, artifact_index, lost: None }
+        }
+        Err(error) => FullOutput { bytes: length, artifact_index: None, lost: Some(error.message.to_string()) },
+    });
+    if output.text.len() > MAX_TEXT {
+        output.text.truncate(output.text.floor_char_boundary(MAX_TEXT));
+        leave_out(output, |part| matches!(part.content, Content::Text(_)));
+    }
+    leave_out(output, |part| matches!(&part.content, Content::Raw(text) if text.len() > MAX_INLINE));
+}
+
+fn leave_out(output: &mut Output, is_kept: impl Fn(&Part) -> bool) {
+    output.artifacts.iter_mut().for_each(|artifact| artifact.parts.retain(|part| !is_kept(part)));
+    output.artifacts.retain(|artifact| !artifact.parts.is_empty());
+}
+
+fn whole(artifact: &Artifact) -> Option<Whole> {
+    let metadata: std::collections::BTreeMap<String, Json> = artifact.metadata.as_ref()?.parse().ok()?;
+    metadata.get(EVENTS)?.parse::<Extra>().ok()?.full_output
+}
+
+/// Fetches the file, again where that may help. An error is a sentence.
+async fn download(peer: &Peer, work: &Work, url: &str, name: &str) -> Result<(ArtifactId, u64), String> {
+    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+    let mut tries = 1;
+    loop {
+        match peer.download(url).await {
+            Ok(opened) => {
+                let kind = opened.headers.get("content-type").and_then(|kind| kind.to_str().ok());
+                let kind = media_type(kind);
+                return work.keep(name, kind, body(opened)).await.map_err(|error| error.message.to_string());
+            }
+            Err(error) if error.is_passing() && tries < TRIES => {
+                tries += 1;
+                tokio::time::sleep(backoff.next(work.hub().env())).await;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+fn body(opened: Opened) -> BodyDataStream {
+    let pieces = futures_util::stream::try_unfold(opened, |mut opened| async move {
+        let piece = opened.next().await.map_err(io::Error::other)?;
+        Ok::<_, io::Error>(piece.map(|piece| (piece, opened)))
+    });
+    Body::from_stream(pieces).into_data_stream()
+}
+
+fn media_type(said: Option<&str>) -> Option<String> {
+    let is_plain = |kind: &&str| kind.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    said.filter(|kind| (1..=MAX_NAME).contains(&kind.len())).filter(is_plain).map(str::to_owned)
+}
+
+/// One plain file name.
+fn name(artifact: &Artifact, part: &Part) -> String {
+    let said = part.filename.as_deref().or(artifact.name.as_deref()).unwrap_or("output");
+    let plain: String = said.chars().filter(|one| !one.is_control() && !matches!(one, '/' | '\\')).collect();
+    let plain = plain[..plain.floor_char_boundary(MAX_NAME)].trim();
+    if matches!(plain, "" | "." | "..") { "output".to_owned() } else { plain.to_owned() }
+}
