@@ -2,6 +2,8 @@
 
 use attache_protocol::Code;
 
+use crate::Failure;
+
 /// What the API says, and what a person who typed a command needs to know instead.
 const PHRASES: &[(&str, &str)] = &[
     ("Send the runtime's token as `X-Runtime-Token: rt_…`.", "This is for paired devices: `attache runtime start`."),
@@ -34,6 +36,15 @@ pub(crate) fn for_people(code: Code, hint: &str) -> String {
         return general.to_owned();
     }
     PHRASES.iter().fold(hint.to_owned(), |text, (said, meant)| text.replace(said, meant))
+}
+
+/// Where a person was named, those that there are help on.
+pub(crate) fn users(failure: Failure) -> Failure {
+    if failure.code == Code::NotFound.as_str() {
+        return failure
+            .hint("Check the name or id; `attache users` lists whom there is, and `attache agents` the agents.");
+    }
+    failure
 }
 
 #[cfg(test)]

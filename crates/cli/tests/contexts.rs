@@ -15,9 +15,12 @@ fn a_client_remembers_hubs_and_their_keys() {
     client.attache(&["context", "add", "work", "--hub", &hub.url, "--key-file", &key]).succeeds();
     fs::remove_file(&key).unwrap();
     let key = client.keep_secret("second.key", &second.key);
-    client.attache(&["context", "add", "lab", "--hub", &second.url, "--key-file", &key]).succeeds();
+    let added = client.attache(&["context", "add", "lab", "--hub", &second.url, "--key-file", &key]).succeeds();
+    assert!(added.stderr.contains("Commands still mean work"), "{}", added.stderr);
     let agent = |args: &[&str]| client.attache(args).succeeds().json()["agent_accounts"][0]["name"].clone();
-    assert_eq!(agent(&["agents", "--json"]), "crawler", "the one that was added last");
+    assert_eq!(agent(&["agents", "--json"]), "builder", "nobody chose the other one");
+    client.attache(&["context", "add", "lab", "--hub", &second.url, "--key-file", &key, "--use"]).succeeds();
+    assert_eq!(agent(&["agents", "--json"]), "crawler");
     assert_eq!(agent(&["agents", "--json", "--context", "work"]), "builder");
     client.attache(&["context", "use", "work"]).succeeds();
     assert_eq!(agent(&["agents", "--json"]), "builder");

@@ -18,7 +18,7 @@ impl Address {
             what: format!("`{text}` is not the address of a hub: {why}"),
             hint: "Write it like http://127.0.0.1:7800 or https://hub.example.org/api/v1.".to_owned(),
         };
-        let mut url = Url::parse(text.trim()).map_err(|_| invalid("it is not a URL"))?;
+        let mut url = Url::parse(&with_scheme(text.trim())).map_err(|_| invalid("it is not a URL"))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(invalid("it must begin with http:// or https://"));
         }
@@ -84,6 +84,18 @@ impl Address {
     }
 }
 
+/// People leave the scheme out: nothing leaves this machine on loopback, anything else is encrypted.
+fn with_scheme(text: &str) -> String {
+    if text.is_empty() || text.contains("://") {
+        return text.to_owned();
+    }
+    let encrypted = format!("https://{text}");
+    match Url::parse(&encrypted).map(Address) {
+        Ok(address) if address.is_loopback() => format!("http://{text}"),
+        Ok(_) | Err(_) => encrypted,
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.origin())
@@ -109,8 +121,23 @@ mod tests {
     }
 
     #[test]
+    fn an_address_without_a_scheme_is_completed() {
+        for (text, origin) in [
+            ("127.0.0.1:18800", "http://127.0.0.1:18800"),
+            ("localhost:7800", "http://localhost:7800"),
+            ("[::1]:7800/api/v1", "http://[::1]:7800"),
+            ("hub.example.org", "https://hub.example.org"),
+            ("10.0.0.5:7800", "https://10.0.0.5:7800"),
+        ] {
+            assert_eq!(Address::parse(text).unwrap().origin(), origin, "{text}");
+        }
+        let error = Address::parse("me:hunter2@h").unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter2"));
+    }
+
+    #[test]
     fn a_wrong_address_says_how_to_write_it() {
-        for text in ["", "127.0.0.1:7800", "ftp://h", "http://h/console", "http://h?x=1"] {
+        for text in ["", "not a hub", "ftp://h", "http://h/console", "http://h?x=1"] {
             let error = Address::parse(text).unwrap_err();
             assert!(error.to_string().contains("http://127.0.0.1:7800"), "{error}");
         }

@@ -13,6 +13,8 @@ pub mod exit {
     pub const NOT_FOUND: u8 = 3;
     pub const DENIED: u8 = 4;
     pub const UNREACHABLE: u8 = 5;
+    /// A part of it was done, and the output says what was not.
+    pub const INCOMPLETE: u8 = 6;
     pub const TIMED_OUT: u8 = 124;
 }
 

@@ -70,7 +70,11 @@ fn back_up(data: &Path, file: &Path) -> Result<Backup, Failure> {
         )
         .hint("Name its folder: --data DIR."));
     }
-    let failed = |error: io::Error| Failure::file("write", file, &error);
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Failure::failed(format!("{} is there already", file.display()))
+            .hint("Nothing was changed. Name another file, or remove this one first."),
+        _ => Failure::file("write", file, &error),
+    };
     let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
     let archive = Draft(file.to_owned());
     // Beside the archive: there is room for it, if there is room for a backup.

@@ -21,7 +21,8 @@ use crate::{
   attache context                                          the hubs that are known, and which one is used
   attache context add work --hub https://hub.example.org --key-file work.key
   attache context add lab --hub https://10.0.0.5:7800 --pin sha256:…      asks for the key
-  attache context use work                                 from now on, commands mean this hub
+  attache context use work                                 from now on, commands mean this hub; the first one is used
+                                                           by itself, and one that is added with --use
   attache context use --none                               back to the hub of this machine
   attache agents --context lab                             for one command
 
@@ -38,7 +39,7 @@ pub(crate) struct Args {
 enum Command {
     /// List the hubs that are known (what `attache context` does)
     List,
-    /// Remember a hub, or replace what is remembered; it is used from now on
+    /// Remember a hub, or replace what is remembered; the first one is used from now on
     Add {
         /// A name of your choice
         name: String,
@@ -51,6 +52,9 @@ enum Command {
         /// The pin of a hub that made its own certificate
         #[arg(long, value_name = "sha256:…")]
         pin: Option<Pin>,
+        /// Use it from now on, as `attache context use` does
+        #[arg(long = "use")]
+        choose: bool,
     },
     /// Choose the hub that commands mean
     Use {
@@ -85,7 +89,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let output = &context.output;
     match args.command.unwrap_or(Command::List) {
         Command::List => list(context, &all),
-        Command::Add { name, hub, key_file, pin } => {
+        Command::Add { name, hub, key_file, pin, choose } => {
             contexts::check_name(&name)?;
             let address = Address::parse(&hub)?;
             let key = match key_file {
@@ -93,10 +97,21 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
                 None => Secret::new(asked_secret::ask("Key of the hub: ")?.expose().trim().to_owned()),
             };
             all.keep_key(home.path(), &name, &key)?;
+            // Only where there was no choice: nobody expects the next command at another hub.
+            let is_first = all.contexts.keys().all(|known| *known == name);
             all.contexts.insert(name.clone(), SavedHub { hub: address.origin(), pin });
-            all.current = Some(name.clone());
+            if choose || is_first {
+                all.current = Some(name.clone());
+            }
             all.save(home.path())?;
-            output.say(format_args!("Commands mean {name} ({address}) from now on."));
+            if all.current.as_ref() == Some(&name) {
+                output.say(format_args!("Commands mean {name} ({address}) from now on."));
+            } else {
+                let now = all.current.as_deref().unwrap_or("the hub of this machine");
+                output.say(format_args!(
+                    "Remembered {name} ({address}). Commands still mean {now}; to change that: attache context use {name}"
+                ));
+            }
             Ok(())
         }
         Command::Use { name, .. } => {

@@ -5,6 +5,7 @@ use attache_protocol::wire::session::LoginLinkRequest;
 use crate::{
     Context, Failure,
     context::HubArgs,
+    hint,
     output::{Style, clean, time},
 };
 
@@ -25,7 +26,9 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    let link = context.hub(&args.hub)?.create_login_link(&LoginLinkRequest { user: args.user }).await?;
+    let hub = context.hub(&args.hub)?;
+    let request = LoginLinkRequest { user: args.user };
+    let link = hub.create_login_link(&request).await.map_err(|error| hint::users(error.into()))?;
     let output = &context.output;
     if output.is_json() {
         return output.json(&link);

@@ -10,6 +10,7 @@ use clap::Subcommand;
 use crate::{
     Context, Failure, amount,
     context::HubArgs,
+    hint,
     output::{Cell, Table, time},
 };
 
@@ -123,7 +124,8 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
                 tokens: changed(limits.tokens, tokens),
                 cost_usd: changed(limits.cost, cost),
             };
-            let quota = hub.set_quota(&request).await?;
+            let names_user = request.user.is_some();
+            let quota = hub.set_quota(&request).await.map_err(|error| unknown(error.into(), names_user))?;
             if context.output.is_json() {
                 return context.output.json(&quota);
             }
@@ -135,11 +137,17 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         }
         Quotas::Remove { target } => {
             let request = SetQuotaRequest { user: target.user, agent: target.agent, ..SetQuotaRequest::default() };
-            hub.set_quota(&request).await?;
+            let names_user = request.user.is_some();
+            hub.set_quota(&request).await.map_err(|error| unknown(error.into(), names_user))?;
             context.output.say("Removed.");
             Ok(())
         }
     }
+}
+
+/// A name that nobody has is most likely the user's.
+fn unknown(failure: Failure, names_user: bool) -> Failure {
+    if names_user { hint::users(failure) } else { failure }
 }
 
 // === impl Target ===

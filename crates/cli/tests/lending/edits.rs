@@ -29,7 +29,7 @@ fn a_revert_leaves_what_its_owner_edited_meanwhile_and_asks() {
     assert_eq!(ended["status"], "completed", "{ended:#}");
     assert_eq!(world.read("one.txt"), "remote 2\n");
     // Of these nobody says which of the two it should be.
-    let reverted = world.lend(&["revert", &lent.id, "--json"]).succeeds().json();
+    let reverted = world.lend(&["revert", &lent.id, "--json"]).exits(6).json();
     let conflicts: Vec<_> =
         reverted["kept"].as_array().unwrap().iter().filter(|kept| kept["conflict"] == true).collect();
     let names: Vec<_> = conflicts.iter().map(|kept| kept["path"].as_str().unwrap()).collect();

@@ -89,3 +89,19 @@ fn the_copy_beside_is_what_a_person_wrote_first() {
         assert_eq!(read(&home, ".claude.json.before-attache"), own, "{command}");
     }
 }
+
+#[test]
+fn one_file_that_cannot_be_followed_keeps_no_other_client_waiting() {
+    let home = Home::new();
+    fs::create_dir(file(&home, ".gemini")).unwrap();
+    fs::write(file(&home, ".gemini/settings.json"), "no json").unwrap();
+    let failed = home.attache(&["mcp", "install", "--for", ALL]).exits(1);
+    assert_eq!(failed.stderr.matches(": wrote ").count(), 4, "{}", failed.stderr);
+    assert!(failed.stderr.contains("settings.json is left alone"), "{}", failed.stderr);
+    assert!(read(&home, ".cursor/mcp.json").contains("attache") && read(&home, ".claude.json").contains("attache"));
+    assert_eq!(read(&home, ".gemini/settings.json"), "no json");
+    let all = home.attache(&["mcp", "install", "--for", ALL, "--json"]).exits(1).stdout;
+    let all: Value = serde_json::from_str(&all).unwrap();
+    let errors: Vec<bool> = all.as_array().unwrap().iter().map(|one| one["error"].is_string()).collect();
+    assert_eq!(errors, [false, false, true, false, false], "{all}");
+}

@@ -470,6 +470,7 @@ text! {
     decided_via
     decided_from
     verdict_pending
+    verdict_until
     verdict_allowed
     verdict_denied
     verdict_granted

@@ -256,7 +256,7 @@ pub(crate) fn verdict(request: &PermissionRequest, scene: Scene<'_>) -> Markup {
     let t = scene.t;
     let who = scene.caller(request.decided_by.as_deref().unwrap_or("system")).in_words();
     let blanks = [("who", Blank::Text(&who)), ("scope", Blank::Text(scope(request.scope.unwrap_or_default(), t)))];
-    match (request.state, request.source) {
+    let verdict = match (request.state, request.source) {
         (State::Pending, _) => Markup::text(t.verdict_pending),
         (State::Approved, Some(Source::Policy)) => Markup::text(t.verdict_granted),
         (State::Denied, Some(Source::Policy)) => Markup::text(t.verdict_barred),
@@ -267,6 +267,13 @@ pub(crate) fn verdict(request: &PermissionRequest, scene: Scene<'_>) -> Markup {
             OnTimeout::DenyAndHalt | OnTimeout::KeepWaiting => Markup::text(t.verdict_expired),
         },
         (State::Cancelled, _) => Markup::text(t.verdict_cancelled),
+    };
+    match request.until {
+        Some(at) => {
+            let blanks = [("verdict", Blank::Markup(&verdict)), ("at", Blank::When(When::relative(at)))];
+            Markup::sentence(t.verdict_until, &blanks)
+        }
+        None => verdict,
     }
 }
 

@@ -206,7 +206,7 @@ async fn further_choices_leave_a_grant_that_is_listed_and_revoked() {
     let next = device.ask(run, asking("Run", r#"{"command":"two"}"#)).await;
     assert_eq!(next.state, State::Approved);
     let page = visitor.get("/approvals").await.body;
-    assert!(page.contains("Allows <code>R*</code>") && page.contains("<bdi>for this agent, always</bdi>"), "{page}");
+    assert!(page.contains("Allows <code>R*</code>") && page.contains("<bdi>for this agent</bdi>"), "{page}");
     assert!(page.contains("Allowed by a standing answer"));
     let grant = between(&page, "action=\"/grants/", "/revoke\"").to_owned();
     let viewer = world.signed_in(Role::Viewer).await;

@@ -2,7 +2,10 @@
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
-use attache_protocol::wire::delegation::{Revert, Reverted, Take};
+use attache_protocol::{
+    error::exit,
+    wire::delegation::{Revert, Reverted, Take},
+};
 
 use crate::{
     Context, Failure,
@@ -28,8 +31,10 @@ pub(super) async fn run(
         reverted.restored.extend(restored);
         reverted.kept.extend(kept);
     }
+    let ended = if reverted.kept.is_empty() { Ok(()) } else { Err(Failure::quiet(exit::INCOMPLETE)) };
     if context.output.is_json() {
-        return context.output.json(&reverted);
+        context.output.json(&reverted)?;
+        return ended;
     }
     for path in &reverted.restored {
         context.output.line(clean::line(path))?;
@@ -49,7 +54,7 @@ pub(super) async fn run(
              --take before|mine PATH…"
         ));
     }
-    Ok(())
+    ended
 }
 
 fn version(name: &str) -> Option<Take> {

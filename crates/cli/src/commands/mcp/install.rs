@@ -18,7 +18,8 @@ use crate::{Context, Failure, context::HubArgs, home, output::Style};
   attache mcp install --for claude --print
 
 The rest of each file stays as it is, comments and all; the file as it was is kept beside it with the ending
-.before-attache. Repeating it changes nothing.")]
+.before-attache. Repeating it changes nothing. A file that cannot be followed is left alone, the others are written, and
+the command exits with 1.")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Undo,
@@ -47,6 +48,9 @@ struct Done {
     /// Only with `--print`.
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
+    /// Why the file was left alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 pub(super) fn install(context: &Context, args: &Args, hub: &HubArgs) -> Result<(), Failure> {
@@ -75,48 +79,85 @@ pub(super) fn uninstall(context: &Context, args: &Undo) -> Result<(), Failure> {
 }
 
 fn change(context: &Context, args: &Undo, entry: Option<&Entry>) -> Result<(), Failure> {
-    let mut all = Vec::new();
+    let (mut all, mut failures) = (Vec::new(), Vec::new());
     for client in &args.clients {
-        let file = client.file(&context.config).ok_or_else(|| {
-            Failure::usage("there is no home folder to look for clients in").hint("Set HOME to your home folder.")
-        })?;
-        let before = read(&file)?;
-        let after = client.edit(before.as_deref().unwrap_or_default(), entry).map_err(|why| {
-            Failure::failed(format!("{} is left alone: {why}", file.display()))
-                .hint(format!("See what it needs with: attache mcp install --for {} --print", name(*client)))
-        });
-        let after = match (after, args.print, entry) {
-            // What would be in a file of its own is shown even if this file cannot be followed.
-            (Err(_), true, Some(_)) => client.edit("", entry).map_err(Failure::failed)?,
-            (after, _, _) => after?,
-        };
-        let changed = before.as_deref().unwrap_or_default() != after;
-        if changed && !args.print {
-            write(&file, before.as_deref(), &after)?;
+        match change_one(context, args, entry, *client) {
+            Ok(done) => all.push(done),
+            Err(failure) => {
+                all.push(Done::failed(context, *client, &failure));
+                failures.push(failure);
+            }
         }
-        all.push(Done { client: client.title(), file, changed, content: args.print.then_some(after) });
     }
     if context.output.is_json() {
-        return context.output.json(&all);
+        context.output.json(&all)?;
+    } else if all.len() > failures.len() || all.len() > 1 {
+        show(context, &all)?;
     }
-    for done in &all {
-        let file = done.file.display();
-        match (&done.content, done.changed) {
-            (Some(content), _) => {
-                context.output.say_styled(Style::Dim, format_args!("{file}:"));
-                context.output.line(content.trim_end())?;
-            }
-            (None, true) => context.output.say(format_args!("{}: wrote {file}", done.client)),
-            (None, false) => context.output.say(format_args!("{}: {file} is as it should be", done.client)),
-        }
-    }
-    if entry.is_some() && !args.print {
+    let is_partial = failures.len() < all.len();
+    if entry.is_some() && !args.print && is_partial && !context.output.is_json() {
         context.output.say_styled(
             Style::Dim,
             "Start the client anew. Which folders and agents it may use: attache delegations allow --help",
         );
     }
+    let count = failures.len();
+    match failures.pop() {
+        None => Ok(()),
+        Some(failure) if all.len() == 1 => Err(failure),
+        Some(Failure { hint, .. }) => {
+            let files = if count == 1 { "1 file was".to_owned() } else { format!("{count} files were") };
+            Err(Failure::failed(format!("{files} left alone")).hint(hint))
+        }
+    }
+}
+
+/// One client's file, whatever becomes of the others.
+fn change_one(context: &Context, args: &Undo, entry: Option<&Entry>, client: Client) -> Result<Done, Failure> {
+    let file = client.file(&context.config).ok_or_else(|| {
+        Failure::usage("there is no home folder to look for clients in").hint("Set HOME to your home folder.")
+    })?;
+    let before = read(&file)?;
+    let after = client.edit(before.as_deref().unwrap_or_default(), entry).map_err(|why| {
+        Failure::failed(format!("{} is left alone: {why}", file.display()))
+            .hint(format!("See what it needs with: attache mcp install --for {} --print", name(client)))
+    });
+    let after = match (after, args.print, entry) {
+        // What would be in a file of its own is shown even if this file cannot be followed.
+        (Err(_), true, Some(_)) => client.edit("", entry).map_err(Failure::failed)?,
+        (after, _, _) => after?,
+    };
+    let changed = before.as_deref().unwrap_or_default() != after;
+    if changed && !args.print {
+        write(&file, before.as_deref(), &after)?;
+    }
+    Ok(Done { client: client.title(), file, changed, content: args.print.then_some(after), error: None })
+}
+
+fn show(context: &Context, all: &[Done]) -> Result<(), Failure> {
+    for done in all {
+        let file = done.file.display();
+        match (&done.error, &done.content, done.changed) {
+            (Some(error), _, _) => context.output.say_styled(Style::Bad, format_args!("{}: {error}", done.client)),
+            (None, Some(content), _) => {
+                context.output.say_styled(Style::Dim, format_args!("{file}:"));
+                context.output.line(content.trim_end())?;
+            }
+            (None, None, true) => context.output.say(format_args!("{}: wrote {file}", done.client)),
+            (None, None, false) => context.output.say(format_args!("{}: {file} is as it should be", done.client)),
+        }
+    }
     Ok(())
+}
+
+// === impl Done ===
+
+impl Done {
+    fn failed(context: &Context, client: Client, failure: &Failure) -> Self {
+        let file = client.file(&context.config).unwrap_or_default();
+        let error = Some(failure.message.clone());
+        Self { client: client.title(), file, changed: false, content: None, error }
+    }
 }
 
 fn name(client: Client) -> String {
