@@ -69,22 +69,31 @@ pub(super) async fn keep(peer: &Peer, work: &Work, made: &[Artifact], mut output
     output
 }
 
+/// Bytes that no result holds, with the name and the media type that they get.
+type Inline = (Vec<u8>, String, Option<String>);
+
 /// A text that is too long for a result, or bytes that are all of the answer.
-async fn keep_inline(work: &Work, made: &[Artifact], output: &mut Output) {
-    let mut raw = made.iter().flat_map(|artifact| artifact.parts.iter().map(move |part| (artifact, part))).filter_map(
-        |(artifact, part)| match &part.content {
-            Content::Raw(text) => Some((artifact, part, text)),
+fn inline(made: &[Artifact], text: &str) -> Option<Inline> {
+    if text.len() > MAX_TEXT {
+        return Some((text.into(), "output.txt".to_owned(), Some("text/plain; charset=utf-8".to_owned())));
+    }
+    let mut raw = Vec::new();
+    for artifact in made {
+        raw.extend(artifact.parts.iter().filter_map(|part| match &part.content {
+            Content::Raw(bytes) => Some((artifact, part, bytes)),
             Content::Text(_) | Content::Url(_) | Content::Data(_) => None,
-        },
-    );
-    let (bytes, name, media_type) = if output.text.len() > MAX_TEXT {
-        (output.text.clone().into_bytes(), "output.txt".to_owned(), Some("text/plain; charset=utf-8".to_owned()))
-    } else if let (true, Some((artifact, part, text)), None) = (output.text.is_empty(), raw.next(), raw.next()) {
-        let Some(bytes) = base64::decode(text) else { return };
-        (bytes, self::name(artifact, part), media_type(part.media_type.as_deref()))
-    } else {
-        return;
-    };
+        }));
+    }
+    match *raw {
+        [(artifact, part, bytes)] if text.is_empty() => {
+            Some((base64::decode(bytes)?, name(artifact, part), media_type(part.media_type.as_deref())))
+        }
+        _ => None,
+    }
+}
+
+async fn keep_inline(work: &Work, made: &[Artifact], output: &mut Output) {
+    let Some((bytes, name, media_type)) = inline(made, &output.text) else { return };
     let length = bytes.len() as u64;
     let kept = work.keep(&name, media_type, Body::from(bytes).into_data_stream()).await;
     output.full_output = Some(match kept {
