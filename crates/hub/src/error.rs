@@ -201,7 +201,9 @@ impl Error {
                 .hint("To have the work done again, use a new idempotency key."),
             E::InUse(used) => {
                 let (message, hint) = match used {
-                    Use::Live => ("It has not ended.", "Wait until it has ended, or cancel it: `attache runs cancel RUN`."),
+                    Use::Live => {
+                        ("It has not ended.", "Wait until it has ended, or cancel it: `attache runs cancel RUN`.")
+                    }
                     Use::LiveChild => (
                         "A run that it started has not ended.",
                         "Wait until that has ended, or cancel it: `attache runs cancel RUN`.",

@@ -30,8 +30,7 @@ use crate::{
     ids::IdArg,
     names::Names,
     output::{self, Cell, Style, Table, clean, time},
-    prompt,
-    queue,
+    prompt, queue,
 };
 
 /// How long a device gets to say that its agent heard nothing.

@@ -69,8 +69,8 @@ use crate::{
     Context, Durability, Error, Fault, Listener, Result, Store,
     measure::Measures,
     record::{
-        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Class, Conversation, Created, Credential, Key, KeyKind,
-        Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
+        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Class, Conversation, Created, Credential, Key,
+        KeyKind, Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
         NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision,
         PairingRequest, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
         retention::ITEMS_PER_TRANSACTION,
