@@ -94,7 +94,8 @@ impl Handle {
         let mut found: Vec<OwnMessage> = Vec::new();
         let mut cursor = after.and_then(|after| after.own.clone());
         loop {
-            let page = Page { limit, cursor: cursor.clone() };
+            // One more shows that the last one was not said in the same instant as what follows.
+            let page = Page { limit: limit + 1, cursor: cursor.clone() };
             // Only a cursor that somebody made up is none of the store's.
             let failed = |error| match error {
                 attache_store::Error::NotFound if cursor.is_some() => not_given(),
