@@ -62,7 +62,7 @@ CREATE TABLE pairing_codes (
     address text,
     expires integer not null,
     state integer not null
-) without rowid;
+, maker blob) without rowid;
 CREATE UNIQUE INDEX pairing_codes_poll on pairing_codes (poll) where poll is not null;
 CREATE TABLE api_keys (
     no integer primary key,
@@ -75,7 +75,7 @@ CREATE TABLE api_keys (
     created integer not null,
     expires integer,
     revoked integer
-, user blob, scopes text, opener blob, address text);
+, user blob, scopes text, opener blob, address text, agent blob);
 CREATE TABLE task_runs (
     id integer primary key,
     uid blob not null unique,
@@ -439,3 +439,4 @@ CREATE INDEX inputs_run on inputs (run);
 CREATE INDEX permission_grants_run on permission_grants (run) where run is not null;
 CREATE INDEX permission_grants_conversation on permission_grants (conversation) where conversation is not null;
 CREATE INDEX permission_grants_permission on permission_grants (permission);
+CREATE INDEX api_keys_agent on api_keys (agent, no) where agent is not null;

@@ -282,7 +282,7 @@ fn unapproved(by: &Principal, error: &attache_hub::Error) -> State {
 const fn attendance(by: &Principal) -> Attendance {
     match by.who {
         Who::Run { .. } => Attendance::Run,
-        Who::Key { .. } | Who::Runtime { .. } | Who::Anonymous { .. } => Attendance::User,
+        Who::Key { .. } | Who::Runtime { .. } | Who::Outside { .. } | Who::Anonymous { .. } => Attendance::User,
     }
 }
 

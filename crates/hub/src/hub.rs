@@ -73,6 +73,8 @@ struct Inner {
     guests: Guests,
     credentials: Arc<Cache>,
     logins: Logins,
+    /// Keys end one after another, so that two owners' keys do not end each other.
+    revoking: tokio::sync::Mutex<()>,
     /// Where people sign in who have shown no credential yet.
     tenant: TenantId,
     owner_key: OwnerKeyState,
@@ -162,6 +164,7 @@ impl Hub {
             guests: Guests::default(),
             credentials,
             logins: Logins::default(),
+            revoking: tokio::sync::Mutex::default(),
             tenant,
             owner_key,
             signer,
@@ -374,6 +377,10 @@ impl Handle {
 
     pub(crate) fn logins(&self) -> &Logins {
         &self.0.logins
+    }
+
+    pub(crate) fn revoking(&self) -> &tokio::sync::Mutex<()> {
+        &self.0.revoking
     }
 
     pub(crate) fn pairing(&self) -> &Pairing {

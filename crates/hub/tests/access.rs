@@ -44,9 +44,11 @@ async fn agent_of(world: &World, user: &Client, name: &str) -> Client {
 }
 
 async fn shared(world: &World, name: &str) -> Client {
-    let agent = agent_of(world, &world.owner, name).await;
+    world.agent(name).await;
     world.owner.patch(&format!("/api/v1/agent-accounts/{name}"), json!({"owner": ""})).await.expect(200);
-    agent
+    let body = json!({"pairing_token": world.code(name).await});
+    let registered = world.anonymous().post("/api/a2a/register", body).await.expect(200);
+    world.anonymous().key(registered["api_key"].as_str().unwrap())
 }
 
 async fn set(world: &World, text: &str) -> Value {

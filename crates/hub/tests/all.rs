@@ -16,6 +16,7 @@ mod delegations;
 mod deliveries;
 mod document;
 mod drain;
+mod escalation;
 mod feeds;
 mod fencing;
 mod golden;

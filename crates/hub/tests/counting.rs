@@ -96,7 +96,7 @@ counted! {
     fn create_pairing_code(context: Context, code: NewPairingCode) -> Result<()>;
     fn request_pairing(request: NewPairingRequest, at: Timestamp) -> Result<()>;
     fn pairing_request(code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
-    fn pairing_code(code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)>;
+    fn pairing(proof: Proof, at: Timestamp) -> Result<Pairing>;
     fn decide_pairing(context: Context, code: SecretHash, decision: PairingDecision) -> Result<()>;
     fn attach_runtime(runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;
     fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<Runtime>;

@@ -14,6 +14,7 @@ on_both! {
     another_card_is_used_when_a_person_trusts_it
     an_agent_is_outside_or_has_devices
     registering_with_a_url_makes_an_outside_agent
+    an_outside_agents_key_is_the_agents_and_not_a_persons
     a_key_is_shown_only_where_it_was_given_for
 }
 
@@ -241,6 +242,42 @@ async fn registering_with_a_url_makes_an_outside_agent(engine: Engine) {
         assert!(message.starts_with(field), "{message}");
     }
     assert_eq!(world.owner.get(&format!("{ACCOUNTS}/other")).await.refusal().0, 404, "nothing was made");
+}
+
+/// Its key is under the access rules, knows no person, and ends with its agent or when that is given away.
+async fn an_outside_agents_key_is_the_agents_and_not_a_persons(engine: Engine) {
+    let (world, elsewhere) = (world(engine).await, Elsewhere::start().await);
+    world.agent("builder").await;
+    let body = json!({"agent_id": "travel", "url": elsewhere.url});
+    let register = async || {
+        let registered = world.owner.post(REGISTER, body.clone()).await.expect(200);
+        (world.anonymous().key(registered["api_key"].as_str().unwrap()), registered["account_id"].clone())
+    };
+    let (key, agent) = register().await;
+    assert_eq!(key.get("/api/v1/users/me").await.refusal(), (403, "forbidden".to_owned()));
+    assert_eq!(key.get("/api/v1/agent-runtimes").await.refusal(), (403, "forbidden".to_owned()));
+    let run = key.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await.expect(201);
+    assert_eq!(run["caller"], json!(format!("agent:{}", agent.as_str().unwrap())));
+    let part = json!({"agent_id": "builder", "parent_task_run_id": run["task_run_id"]});
+    key.post("/api/v1/task-runs", part).await.expect(201);
+    let seen = key.get("/api/v1/task-runs").await.expect(200);
+    assert_eq!(seen["task_runs"].as_array().unwrap().len(), 2);
+    let cancel = format!("/api/v1/task-runs/{}/cancel", run["task_run_id"].as_str().unwrap());
+    key.post(&cancel, json!({})).await.expect(200);
+    let rules = json!({"text": "agents:\n  travel:\n    cannot_access: [agents/builder]\n"});
+    world.owner.put("/api/v1/permission-rules", rules).await.expect(200);
+    let denied = key.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await;
+    assert_eq!(denied.refusal(), (404, "not_found".to_owned()));
+
+    // Given away, its key acts for nobody; neither does that of an agent that is no more.
+    world.owner.post("/api/v1/users", json!({"name": "ada"})).await.expect(201);
+    world.owner.patch(&format!("{ACCOUNTS}/travel"), json!({"owner": "ada"})).await.expect(200);
+    assert_eq!(key.get(ACCOUNTS).await.refusal().0, 401);
+    world.owner.patch(&format!("{ACCOUNTS}/travel"), json!({"owner": "owner"})).await.expect(200);
+    let (key, _) = register().await;
+    key.get(ACCOUNTS).await.expect(200);
+    world.owner.delete(&format!("{ACCOUNTS}/travel")).await.expect(200);
+    assert_eq!(key.get(ACCOUNTS).await.refusal().0, 401);
 }
 
 async fn a_key_is_shown_only_where_it_was_given_for(engine: Engine) {

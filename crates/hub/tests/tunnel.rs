@@ -225,6 +225,22 @@ async fn the_end_of_a_tunnel_cuts_its_connections() {
     is_cut(&mut remote).await;
 }
 
+/// The tunnel is of one key, and a socket in it of another key of the same person.
+#[tokio::test]
+async fn a_revoked_key_cuts_its_socket_in_a_tunnel_of_another_key() {
+    let scene = Scene::start(World::start().await).await;
+    let made = scene.world.owner.post("/api/v1/api-keys", json!({"name": "d", "role": "operator"})).await.expect(201);
+    let second = scene.world.anonymous().key(made["api_key"].as_str().unwrap());
+    let host = scene.host_as(&second);
+    let mut remote = scene.remote().await;
+    let mut host = timeout(PATIENCE, host).await.unwrap().unwrap().unwrap();
+    let key = made["key"]["key_id"].as_str().unwrap();
+    scene.world.owner.delete(&format!("/api/v1/api-keys/{key}")).await.expect(200);
+    is_cut(&mut host).await;
+    is_cut(&mut remote).await;
+    scene.world.owner.get(&scene.path()).await.expect(200);
+}
+
 #[tokio::test]
 async fn no_tunnel_without_a_live_delegation_of_ones_own() {
     let scene = Scene::start(World::start().await).await;

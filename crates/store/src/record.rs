@@ -122,6 +122,8 @@ pub struct Runtime {
 /// A code for an agent, made by a person who is signed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPairingCode {
+    /// The key or session that makes it: the code is worth something only as long as that is.
+    pub maker: Option<KeyId>,
     pub agent: AgentRef,
     pub code: SecretHash,
     pub expires_at: Timestamp,
@@ -148,8 +150,21 @@ pub struct PairingRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PairingDecision {
-    Confirm(AgentRef),
+    Confirm {
+        agent: AgentRef,
+        /// The key or session that confirms it.
+        maker: Option<KeyId>,
+    },
     Reject,
+}
+
+/// What a proof that can still be redeemed is for, and who made it so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pairing {
+    pub tenant: TenantId,
+    pub agent: AgentId,
+    /// `None`: nobody with a key.
+    pub maker: Option<KeyId>,
 }
 
 /// How a device proves that it may become an agent's runtime.
@@ -221,6 +236,8 @@ pub enum Credential {
         agent: AgentId,
         /// The agent's owner.
         user: Option<UserId>,
+        /// What the owner may do now.
+        role: Option<Role>,
         kind: RuntimeKind,
         state: RuntimeState,
         token: TokenState,
@@ -236,6 +253,8 @@ pub enum Credential {
         /// Also when the user was removed.
         revoked: bool,
         kind: KeyKind,
+        /// The outside agent that asks others with this key.
+        agent: Option<AgentId>,
         /// The key or session that opened this session; `None` for an API key, and for a session opened by password.
         opener: Option<KeyId>,
     },

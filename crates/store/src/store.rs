@@ -17,8 +17,9 @@ use crate::{
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind,
         Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
-        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision,
-        PairingRequest, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
+        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, Pairing,
+        PairingDecision, PairingRequest, Proof, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord,
+        Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -175,8 +176,8 @@ pub trait Store:
     /// A request that waits for a decision. `PairingInvalid`, without an agent, if unknown, expired or decided.
     async fn pairing_request(&self, code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
 
-    /// The agent for which a person made this code. `PairingInvalid` as in `attach_runtime`.
-    async fn pairing_code(&self, code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)>;
+    /// What this proof is for, and who made the code or confirmed the device. The errors of `attach_runtime` for the proof.
+    async fn pairing(&self, proof: Proof, at: Timestamp) -> Result<Pairing>;
 
     /// Errors, in this order: `PairingInvalid` as above, then `NotFound` or `AgentArchived` for the agent.
     async fn decide_pairing(&self, context: Context, code: SecretHash, decision: PairingDecision) -> Result<()>;

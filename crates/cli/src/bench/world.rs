@@ -95,7 +95,7 @@ impl World {
         self.store.create_account(self.context(), account).await?;
         let code = SecretHash::of(&format!("code {number}"));
         let expires_at = self.env.now().plus(Duration::from_secs(600));
-        let new = NewPairingCode { agent: AgentRef::Id(agent), code, expires_at };
+        let new = NewPairingCode { maker: None, agent: AgentRef::Id(agent), code, expires_at };
         self.store.create_pairing_code(self.context(), new).await?;
         let token = Kind::RuntimeToken.generate(&self.env);
         let new = NewRuntime {

@@ -132,6 +132,7 @@ impl World {
             scopes: None,
             id: self.hub.env().key_id(),
             opening: Some(Opening::default()),
+            agent: None,
             name: "console".to_owned(),
             role,
             secret: secret.hash(),

@@ -64,7 +64,7 @@ impl Session {
             return Err(nameless(Refusal::new(Code::TooDeep, "The frame nests too deep.")));
         }
         let Some(by) = self.principal.clone() else { return Ok(None) };
-        self.recheck(&by).await.map_err(nameless)?;
+        let by = self.recheck(&by).await.map_err(nameless)?;
         let frame = Object::read("", text).map_err(|error| nameless(error.into()))?;
         let kind = frame.required::<String>("type").map_err(|error| nameless(error.into()))?;
         match kind.as_str() {

@@ -312,13 +312,16 @@ fn role(
             let role = wanted.unwrap_or(PeerRole::Worker);
             Ok((role, works(role).then_some((runtime, agent))))
         }
-        (Who::Key { .. }, Some(role)) if works(role) => {
-            let message = "A person's key cannot work for an agent.";
+        (Who::Key { .. } | Who::Outside { .. }, Some(role)) if works(role) => {
+            let message = match by.who {
+                Who::Outside { .. } => "An outside agent works at its url, not over a channel.",
+                _ => "A person's key cannot work for an agent.",
+            };
             let mut refusal = Refusal::new(Code::Forbidden, message).field("payload.peer_role");
             refusal.hint = "Pair a runtime, or register the agent at /api/a2a/register and use its key.".to_owned();
             Err(refusal)
         }
-        (Who::Key { .. }, wanted) => {
+        (Who::Key { .. } | Who::Outside { .. }, wanted) => {
             // An engine is there to put agents to work, and what it registers is work for the hub.
             by.may(Action::CreateRun)?;
             Ok((wanted.unwrap_or(PeerRole::Host), None))
@@ -332,7 +335,7 @@ fn role(
 fn account_ref(by: &Principal) -> String {
     match by.who {
         Who::Key { key, .. } => format!("key:{key}"),
-        Who::Runtime { agent, .. } => format!("agent:{agent}"),
+        Who::Runtime { agent, .. } | Who::Outside { agent, .. } => format!("agent:{agent}"),
         Who::Run { .. } | Who::Anonymous { .. } => by.actor(),
     }
 }
@@ -340,7 +343,7 @@ fn account_ref(by: &Principal) -> String {
 fn peer(by: &Principal) -> String {
     match by.who {
         Who::Key { key, .. } => key.to_string(),
-        Who::Runtime { agent, .. } => agent.to_string(),
+        Who::Runtime { agent, .. } | Who::Outside { agent, .. } => agent.to_string(),
         Who::Run { .. } | Who::Anonymous { .. } => by.actor(),
     }
 }

@@ -22,7 +22,7 @@ impl Session {
     /// Everything that is said from now on is said by this principal.
     pub(super) fn bind(&mut self, principal: Principal) {
         self.bell.listen(match principal.who {
-            Who::Key { key, .. } => Topic::Key(key),
+            Who::Key { key, .. } | Who::Outside { key, .. } => Topic::Key(key),
             Who::Runtime { agent, .. } | Who::Anonymous { agent } => Topic::Runtime(agent),
             Who::Run { run, .. } => Topic::Run(run),
         });
@@ -50,7 +50,7 @@ impl Session {
             self.bind(by.clone());
             return Ok(by);
         };
-        self.recheck(&by).await?;
+        let by = self.recheck(&by).await?;
         if let Some(token) = token {
             let own = self.authenticate(token.expose()).await?;
             if own.who != by.who {
@@ -78,9 +78,13 @@ impl Session {
     }
 
     /// A credential that is void ends the conversation, with this refusal as the last word.
-    pub(super) async fn recheck(&mut self, by: &Principal) -> Result<(), Refusal> {
+    /// What it is worth now is what counts, not what it was worth when the connection began.
+    pub(super) async fn recheck(&mut self, by: &Principal) -> Result<Principal, Refusal> {
         match self.hub.recheck(by).await {
-            Ok(()) => Ok(()),
+            Ok(now) => {
+                self.principal = Some(now.clone());
+                Ok(now)
+            }
             Err(error) => {
                 let is_void = error.code.http_status() < 500;
                 if is_void {

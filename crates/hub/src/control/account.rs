@@ -8,7 +8,7 @@ use attache_protocol::{
 };
 use attache_store::{
     Context,
-    record::{AccountPatch, AgentRef, NewAccount},
+    record::{AccountPatch, AgentRef, NewAccount, people::UserRef},
 };
 
 use crate::{
@@ -27,6 +27,9 @@ impl Handle {
     pub async fn create_account(&self, by: &Principal, request: AccountRequest) -> Result<Account> {
         by.may(Action::CreateAgent)?;
         check_request(&request)?;
+        if let Some(name) = &request.name {
+            self.free_of_rules(by, name, None).await?;
+        }
         let owner = self.new_owner(by, request.owner.as_deref()).await?;
         self.check_webhook(&request).await?;
         // Looked at before anything is made: an agent that cannot be used is not added.
@@ -90,8 +93,9 @@ impl Handle {
         // An admin may stop such an agent, but not make it work for others.
         let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
         Self::check_caller(by, &account)?;
-        if request.name.is_some() {
+        if let Some(name) = request.name.as_ref().filter(|name| **name != account.name) {
             self.keep_limits(by, Action::EditAgent, &agent).await?;
+            self.free_of_rules(by, name, Some(&account.name)).await?;
         }
         self.check_webhook(&request).await?;
         let peer = match request.peer.clone() {
@@ -113,7 +117,7 @@ impl Handle {
         let updated = self.store().update_account(self.context(by), agent, patch).await.map_err(about("agent"))?;
         self.access().names.agents.forget(&updated.id);
         if gives {
-            // Its keys act for somebody else now.
+            // The key that it was registered with has ended, and devices act for somebody else now.
             self.credentials().forget_agent(updated.id);
         }
         if let Some(peer) = peer {
@@ -155,7 +159,23 @@ impl Handle {
         if owner.is_empty() {
             return Ok(Some(None));
         }
-        Ok(Some(Some(self.named_user(by, "owner", owner).await?.id)))
+        let owner = self.named_user(by, "owner", owner).await?;
+        match by.is_below(&owner) {
+            true => Err(Error::forbidden("Nobody gives an agent to a person whose role is above their own.")
+                .hint("It would act for them. They can add an agent of their own.")),
+            false => Ok(Some(Some(owner.id))),
+        }
+    }
+
+    /// What becomes an agent acts for its owner, so nobody below the owner lets something become it.
+    pub(crate) async fn check_owner(&self, by: &Principal, owner: Option<UserId>) -> Result<()> {
+        let Some(owner) = owner.filter(|owner| by.user != Some(*owner)) else { return Ok(()) };
+        let owner = self.store().user(by.tenant, UserRef::Id(owner)).await.map_err(about("user"))?;
+        match by.is_below(&owner) {
+            true => Err(Error::forbidden("This agent belongs to a person whose role is above yours.")
+                .hint("Ask its owner to pair it.")),
+            false => Ok(()),
+        }
     }
 
     /// Who, when and for which tenant, as the store wants it.

@@ -34,6 +34,9 @@ use crate::{
     render,
 };
 
+/// What the tool is called by which a run tells another agent something, before the agent's name.
+pub(super) const REMOTE_AGENT: &str = "remote_agent/";
+
 /// What a run wants another agent to be told, as a person sees it.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
@@ -253,7 +256,7 @@ impl Step {
         let mut hasher = blake3::Hasher::new();
         hasher.update(input.get().as_bytes()).update(b"\0").update(key.unwrap_or_default().as_bytes());
         let name = format!("{kind}-{}", &hasher.finalize().to_hex()[..32]);
-        Self { tool: format!("remote_agent/{agent}"), input, name, agent: agent.to_owned() }
+        Self { tool: format!("{REMOTE_AGENT}{agent}"), input, name, agent: agent.to_owned() }
     }
 
     fn subject(&self) -> Subject {

@@ -97,7 +97,7 @@ impl Handle {
 fn sees(by: &Principal, channel: &channel::Channel) -> bool {
     match (by.verdict(Action::SeeChannels), by.who) {
         (Verdict::Yes, _) => true,
-        (Verdict::Own, Who::Runtime { agent, .. }) => channel.agent == Some(agent) || channel.principal == by.actor(),
+        (Verdict::Own, Who::Runtime { agent, .. } | Who::Outside { agent, .. }) => channel.agent == Some(agent) || channel.principal == by.actor(),
         (Verdict::Own | Verdict::No, _) => false,
     }
 }

@@ -127,7 +127,6 @@ impl Handle {
         if !reach.agent(&target).await? {
             return Err(Error::not_found(WHAT));
         }
-        let is_named = reach.is_named(&target).await?;
         match (request.conversation_id, new) {
             (Some(_), Some(new)) if by.column() == Column::AgentKey && reach.conversation(new).await? == Seen::Yes => {}
             (Some(_), Some(_)) => return Err(Error::not_found(WHAT)),
@@ -152,9 +151,7 @@ impl Handle {
             if by.column() == Column::Run {
                 refuse_strangers(chain)?;
             }
-            if !is_named {
-                refuse_others(chain, &target)?;
-            }
+            refuse_others(chain, &target)?;
             self.check_rights(by, chain, &target, (request, new)).await?;
         }
         Ok(Origin { parent: request.parent_task_run_id.or(only), chains, timeout: target.run_timeout })
@@ -244,19 +241,15 @@ impl Handle {
                 return Ok(vec![self.store().run(by.tenant, run).await.map_err(about(WHAT))?]);
             }
             Who::Run { .. } => return Err(Error::not_found(WHAT)),
+            Who::Outside { .. } => {
+                let Some(parent) = named else { return Ok(Vec::new()) };
+                return Ok(vec![self.parent_of(by, parent).await?]);
+            }
             Who::Key { .. } | Who::Anonymous { .. } => return Ok(Vec::new()),
         };
         let mut parents = Vec::new();
         if let Some(parent) = named {
-            let run = self.store().run(by.tenant, parent).await.map_err(about(WHAT))?;
-            if !has_part(by, &run) {
-                return Err(Error::not_found(WHAT));
-            }
-            if run.state.status().is_terminal() {
-                let message = "The run that this call says it is a part of has ended.";
-                return Err(Error::new(Code::RunEnded, message).hint("Name a run that the agent works on, or none."));
-            }
-            parents.push(run);
+            parents.push(self.parent_of(by, parent).await?);
         }
         // An agent that only calls never opened a channel, and has claimed nothing.
         let worker = self.store().runtime(by.tenant, runtime).await.map_err(about("runtime"))?;
@@ -274,6 +267,19 @@ impl Handle {
                 return Ok(parents);
             }
         }
+    }
+
+    /// The run that a call says it is a part of.
+    async fn parent_of(&self, by: &Principal, parent: RunId) -> Result<RunRecord> {
+        let run = self.store().run(by.tenant, parent).await.map_err(about(WHAT))?;
+        if !has_part(by, &run) {
+            return Err(Error::not_found(WHAT));
+        }
+        if run.state.status().is_terminal() {
+            let message = "The run that this call says it is a part of has ended.";
+            return Err(Error::new(Code::RunEnded, message).hint("Name a run that the agent works on, or none."));
+        }
+        Ok(run)
     }
 
     async fn chain(&self, by: &Principal, parent: RunRecord) -> Result<Vec<RunRecord>> {
@@ -326,7 +332,7 @@ fn links(by: &Principal, chain: &[RunRecord]) -> Vec<AgentId> {
         let caller = run.caller.strip_prefix("agent:").and_then(|id| id.parse().ok());
         for agent in [Some(run.agent), caller].into_iter().flatten() {
             let is_caller =
-                matches!(by.who, Who::Runtime { agent: own, .. } | Who::Run { agent: own, .. } if own == agent);
+                matches!(by.who, Who::Runtime { agent: own, .. } | Who::Outside { agent: own, .. } | Who::Run { agent: own, .. } if own == agent);
             if !is_caller && !links.contains(&agent) {
                 links.push(agent);
             }

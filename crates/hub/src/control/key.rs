@@ -58,6 +58,7 @@ impl Handle {
         let key = NewKey {
             id: self.env().key_id(),
             opening: None,
+            agent: None,
             name: request.name,
             role,
             user,
@@ -95,7 +96,7 @@ impl Handle {
                 .filter(|found| by.user == Some(found.id))
                 .ok_or_else(|| Error::forbidden("Only an admin makes keys for others."))?,
         };
-        if by.user != Some(found.id) && by.role().is_none_or(|own| found.role > own) {
+        if by.is_below(&found) {
             return Err(Error::forbidden("Nobody makes a key for a person whose role is above their own."));
         }
         Ok(found)
@@ -112,7 +113,9 @@ impl Handle {
             (Verdict::Own | Verdict::No, None) => {
                 let own = match by.who {
                     Who::Key { key, .. } => vec![render::key(self.find_key(by, key).await?)],
-                    Who::Runtime { .. } | Who::Run { .. } | Who::Anonymous { .. } => Vec::new(),
+                    Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => {
+                        Vec::new()
+                    }
                 };
                 return Ok(KeyList { api_keys: own, next_cursor: None });
             }
@@ -140,6 +143,9 @@ impl Handle {
                 Verdict::Own | Verdict::No => return Err(Error::not_found("key")),
             }
         }
+        let _turn = self.revoking().lock().await;
+        // Whoever waited may have been the other of two.
+        self.recheck(by).await?;
         self.keep_an_owner(by, key).await?;
         self.revoke(by, key).await
     }

@@ -30,6 +30,24 @@ impl Handle {
         Err(Error::new(Code::Forbidden, message).hint("Ask an owner or an admin."))
     }
 
+    /// Who takes a name that a rule speaks about gets what the rule gives to that name.
+    /// What speaks about the former name as well gives nothing new.
+    pub(super) async fn free_of_rules(&self, by: &Principal, name: &str, former: Option<&str>) -> Result<()> {
+        if by.may(Action::GiveAgent).is_ok() {
+            return Ok(());
+        }
+        let in_force = self.rules_in_force(by.tenant).await?;
+        let known = former.and_then(|former| in_force.rules.meaning_name(former));
+        match in_force.rules.meaning_name(name).filter(|rule| known != Some(*rule)) {
+            Some(rule) => {
+                let message =
+                    format!("The rule `{rule}` speaks about the name `{name}`, so only an owner or an admin gives it.");
+                Err(Error::new(Code::Forbidden, message).hint("Choose another name, or ask an owner or an admin."))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// A rule that means somebody by name would mean nobody once they are called otherwise.
     pub(super) async fn may_rename(&self, by: &Principal, user: &User) -> Result<()> {
         match self.rules_in_force(by.tenant).await?.rules.naming_user(&user.name) {

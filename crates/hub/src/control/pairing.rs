@@ -11,7 +11,7 @@ use attache_protocol::{
         PairingRequestResponse, PairingRequestView,
     },
 };
-use attache_store::record::{self, NewPairingCode, NewPairingRequest, NewRuntime, Proof};
+use attache_store::record::{self, AgentRef, NewPairingCode, NewPairingRequest, NewRuntime, Proof};
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -31,10 +31,10 @@ const POLL_INTERVAL_MS: u64 = 2000;
 impl Handle {
     /// The one answer that shows the code.
     pub async fn create_pairing_code(&self, by: &Principal, agent: &str) -> Result<PairingCodeResponse> {
-        let agent = self.own_agent(by, Action::CreatePairingCode, agent).await?;
+        let agent = AgentRef::Id(self.may_pair(by, Action::CreatePairingCode, agent).await?.id);
         let code = PairingCode::generate(self.env());
         let expires_at = self.now().plus(self.options().pairing_ttl);
-        let new = NewPairingCode { agent, code: self.hash_code(&code), expires_at };
+        let new = NewPairingCode { agent, maker: by.key(), code: self.hash_code(&code), expires_at };
         self.store().create_pairing_code(self.context(by), new).await.map_err(about("agent"))?;
         let (api_base, pin) = (self.options().reachable_origin(), self.options().needed_pin());
         Ok(PairingCodeResponse { pairing_code: code.shown(), expires_at, api_base, pin })
@@ -47,9 +47,12 @@ impl Handle {
         let Some(code) = PairingCode::parse(request.pairing_token.expose()) else {
             return Err(Error::invalid("pairing_token", "is not a pairing code; codes look like K7QM-2XHD"));
         };
-        let (token, new) = self.new_device(Proof::Code(self.hash_code(&code)), request.device_name, request.labels);
+        let proof = Proof::Code(self.hash_code(&code));
+        let found = self.store().pairing(proof, self.now()).await;
+        self.check_pairing(self.redeemed(slot, found)?).await?;
+        let (token, new) = self.new_device(proof, request.device_name, request.labels);
         let attached = self.store().attach_runtime(new, self.now()).await;
-        self.attached(self.redeemed(slot, attached)?, &token).await
+        self.attached(attached.map_err(|error| self.failed_redemption(from, error))?, &token).await
     }
 
     /// A device without a code asks for one to show.
@@ -80,7 +83,10 @@ impl Handle {
     /// The device asks whether a person has confirmed it, and becomes the agent's runtime when one has.
     pub async fn poll_pairing(&self, from: IpAddr, request: PairingPollRequest) -> Result<AttachResponse> {
         // Nobody guesses such a token, and a device asks again and again: only a wrong one counts.
-        let (token, new) = self.new_device(Proof::Poll(request.poll_token.hash()), None, None);
+        let proof = Proof::Poll(request.poll_token.hash());
+        let found = self.store().pairing(proof, self.now()).await;
+        self.check_pairing(found.map_err(|error| self.failed_redemption(from, error))?).await?;
+        let (token, new) = self.new_device(proof, None, None);
         let attached = self.store().attach_runtime(new, self.now()).await;
         self.attached(attached.map_err(|error| self.failed_redemption(from, error))?, &token).await
     }
@@ -110,13 +116,41 @@ impl Handle {
         let decision = match decision.agent_id {
             Some(agent) => {
                 check::agent_ref("agent_id", &agent)?;
-                record::PairingDecision::Confirm(self.own_agent(by, Action::DecidePairing, &agent).await?)
+                let agent = AgentRef::Id(self.may_pair(by, Action::DecidePairing, &agent).await?.id);
+                record::PairingDecision::Confirm { agent, maker: by.key() }
             }
             None => record::PairingDecision::Reject,
         };
         let (code, slot) = self.typed_code(from, code)?;
         let decided = self.store().decide_pairing(self.context(by), code, decision).await;
         self.redeemed(slot, decided)
+    }
+
+    /// The agent, if the caller may let a device or program become it. What pairs is an agent's worker for good, and acts for
+    /// its owner.
+    async fn may_pair(&self, by: &Principal, action: Action, agent: &str) -> Result<record::Account> {
+        self.check_endless(by).await?;
+        let agent = self.own_agent(by, action, agent).await?;
+        let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
+        Self::check_caller(by, &account)?;
+        self.check_owner(by, account.owner).await?;
+        Ok(account)
+    }
+
+    /// Whoever made the code, or confirmed the device, must still be allowed to: nothing made with a key is worth more than
+    /// the key is now. Answers with the maker and the agent.
+    pub(crate) async fn check_pairing(&self, found: record::Pairing) -> Result<(Principal, record::Account)> {
+        let checked = async {
+            let maker = found.maker.ok_or_else(|| Error::not_found("key"))?;
+            let maker = self.check_maker(maker).await?;
+            let account = self.may_pair(&maker, Action::CreatePairingCode, &found.agent.to_string()).await?;
+            Ok((maker, account))
+        };
+        checked.await.map_err(|error: Error| match error.code.http_status() {
+            500.. => error,
+            _ => Error::new(Code::PairingFailed, "Whoever made this pairing code may not pair the agent any more.")
+                .hint("Make a new code: `attache agents code NAME`."),
+        })
     }
 
     fn new_device(

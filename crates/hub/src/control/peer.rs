@@ -8,15 +8,16 @@ use attache_client::{
 };
 use attache_protocol::{
     AgentId, Code, Pin, Secret, TenantId,
+    secret::Kind,
     wire::{
         a2a::AgentCard,
         account::{Account, AccountRequest, PeerRequest, Skill, TrustRequest},
-        key::{CreateKeyRequest, Scope},
+        key::{Role, Scope},
     },
 };
 use attache_store::{
     Context,
-    record::{self, AgentRef, KeyKind, Page, RuntimeKind, peer as store},
+    record::{self, AgentRef, KeyKind, NewKey, RuntimeKind, peer as store},
 };
 
 use crate::{
@@ -152,9 +153,6 @@ impl Handle {
 
     /// Registers an outside agent by its url. Its key is for what it asks of others here; what it is asked goes to its url.
     pub(crate) async fn register_peer(&self, by: &Principal, name: String, url: String) -> Result<Registered> {
-        // Whoever may not make its key is refused before anything is changed.
-        by.may(Action::CreateKey)?;
-        by.lasting()?;
         let looked = self.look_at_peer(PeerRequest { url, key: None, card_pin: None }, None).await?;
         let agent = self.agent_named(by, &name).await?;
         let account = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
@@ -164,31 +162,26 @@ impl Handle {
             self.credentials().forget_agent(agent);
         }
         self.keep_peer(by, &account, looked).await?;
-        let key_name = format!("outside agent {agent}");
-        self.revoke_named(by, &key_name).await?;
-        let scopes = Some(vec![Scope::Read, Scope::Call]);
-        let request = CreateKeyRequest { name: key_name, scopes, ..CreateKeyRequest::default() };
-        let created = self.create_key(by, request).await?;
-        let api_key =
-            created.api_key.ok_or_else(|| Error::internal(&"a key that was made without a certificate is shown"))?;
-        Ok(Registered { api_key: Secret::new(api_key), agent_id: name, account_id: agent })
-    }
-
-    /// Revokes the keys of the caller's user that have this name.
-    async fn revoke_named(&self, by: &Principal, name: &str) -> Result<()> {
-        let mut cursor = None;
-        loop {
-            let page = Page { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().keys(by.tenant, KeyKind::Api, by.user, page).await.map_err(about("key"))?;
-            let named = |key: &record::Key| key.name == name && key.user == by.user && key.revoked_at.is_none();
-            for key in listed.items.into_iter().filter(named) {
-                self.revoke_key(by, key.id).await?;
-            }
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Ok(());
+        for former in self.every_key(by, KeyKind::Api).await? {
+            if former.agent == Some(agent) && former.revoked_at.is_none() {
+                self.end_key(by, former.id).await?;
             }
         }
+        let api_key = Kind::ApiKey.generate(self.env());
+        // The agent's, not a person's: what it may reach, the access rules say.
+        let key = NewKey {
+            id: self.env().key_id(),
+            opening: None,
+            agent: Some(agent),
+            name: format!("outside agent {agent}"),
+            role: by.role().map_or(Role::Viewer, |role| role.min(Role::Operator)),
+            user: account.owner,
+            scopes: Some(vec![Scope::Read, Scope::Call]),
+            secret: api_key.hash(),
+            expires_at: by.ends_at(),
+        };
+        self.store().create_key(self.context(by), key).await.map_err(about("agent"))?;
+        Ok(Registered { api_key, agent_id: name, account_id: agent })
     }
 
     /// The offered card becomes the trusted one.

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
-    control::{PageRequest, check, pull::MAX_WAIT},
+    control::{PageRequest, approval::REMOTE_AGENT, check, pull::MAX_WAIT},
     error::{about, about_list},
     identity::{Action, Guard},
     render,
@@ -193,6 +193,7 @@ impl Handle {
         by.may(Action::DecidePermission)?;
         check_decision(&request, self.now())?;
         let asked = self.open_permission(by, permission).await?;
+        self.check_told(by, &asked.tool).await?;
         if request.this_channel_only || request.scope != Scope::Once {
             // Without a channel the grant would hold everywhere.
             if request.this_channel_only && asked.channel.is_none() {
@@ -238,6 +239,16 @@ impl Handle {
         self.check_grant(by, grant).await?;
         let revoked = self.store().revoke_grant(self.context(by), grant).await;
         revoked.map(render::grant).map_err(about("grant"))
+    }
+
+    /// Only its owner decides what other agents tell an agent that is its owner's alone.
+    async fn check_told(&self, by: &Principal, tool: &str) -> Result<()> {
+        let Some(told) = tool.strip_prefix(REMOTE_AGENT) else { return Ok(()) };
+        match self.store().account(by.tenant, AgentRef::Name(told.to_owned())).await {
+            Ok(told) => Self::check_caller(by, &told),
+            Err(attache_store::Error::NotFound) => Ok(()),
+            Err(error) => Err(Error::from_store("agent", error)),
+        }
     }
 
     /// A grant of an agent that is kept from the caller is not there.

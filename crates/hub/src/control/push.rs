@@ -170,7 +170,7 @@ impl Principal {
             Who::Anonymous { .. } => {
                 Err(Error::unauthenticated("Push notifications are for callers with a credential."))
             }
-            Who::Key { .. } | Who::Runtime { .. } | Who::Run { .. } => Ok(()),
+            Who::Key { .. } | Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } => Ok(()),
         }
     }
 

@@ -50,6 +50,7 @@ impl Handle {
         by.may_see_and_call()?;
         let name = request.agent_id.ok_or_else(|| Error::invalid("agent_id", "is missing"))?;
         if let Some(url) = request.url {
+            by.lasting()?;
             return self.register_peer(by, name, url).await;
         }
         self.check_endless(by).await?;
@@ -71,11 +72,11 @@ impl Handle {
             return Err(Error::invalid("pairing_token", "is not a pairing code; codes look like K7QM-2XHD"));
         };
         let code = self.hash_code(&code);
-        let found = self.store().pairing_code(code, self.now()).await;
-        let (tenant, agent) = self.redeemed(slot, found)?;
-        let account = self.store().account(tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
+        let found = self.store().pairing(Proof::Code(code), self.now()).await;
+        let (maker, account) = self.check_pairing(self.redeemed(slot, found)?).await?;
+        maker.may_see_and_call()?;
         // Looked at before the code is used up: a mistake costs nobody their code or their key.
-        if name.is_some_and(|name| name != account.name && name != agent.to_string()) {
+        if name.is_some_and(|name| name != account.name && name != account.id.to_string()) {
             return Err(Error::invalid("agent_id", "is not the agent that the pairing code is for"));
         }
         let (api_key, agent) = self.bind(address, Proof::Code(code), labels).await?;

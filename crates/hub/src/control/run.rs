@@ -68,15 +68,15 @@ impl Handle {
         let agent = match (by.who, query.agent) {
             (Who::Runtime { agent, kind: RuntimeKind::Device | RuntimeKind::Hub, .. }, _) => Some(agent),
             (Who::Anonymous { agent }, _) => Some(agent),
-            (Who::Runtime { .. } | Who::Run { .. } | Who::Key { .. }, Some(agent)) => {
+            (Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Key { .. }, Some(agent)) => {
                 Some(self.resolve_agent(by, &agent).await?)
             }
-            (Who::Runtime { .. } | Who::Run { .. } | Who::Key { .. }, None) => None,
+            (Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Key { .. }, None) => None,
         };
         // Only what is below it can be its own.
         let parent = match by.who {
             Who::Run { run, .. } => Some(query.parent.unwrap_or(run)),
-            Who::Runtime { .. } | Who::Key { .. } | Who::Anonymous { .. } => query.parent,
+            Who::Runtime { .. } | Who::Outside { .. } | Who::Key { .. } | Who::Anonymous { .. } => query.parent,
         };
         if let Some(text) = &query.text {
             check::text("text", text, 1..=200)?;
@@ -257,6 +257,7 @@ impl Handle {
         let (agent, kind) = match by.who {
             Who::Key { .. } => return Ok(true),
             Who::Run { .. } | Who::Anonymous { .. } => return Ok(false),
+            Who::Outside { agent, .. } => (agent, RuntimeKind::AgentKey),
             Who::Runtime { agent, kind, .. } => (agent, kind),
         };
         let filter = RunFilter {

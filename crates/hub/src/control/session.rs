@@ -57,6 +57,6 @@ impl Handle {
 const fn own_key(by: &Principal) -> Option<KeyId> {
     match by.who {
         Who::Key { key, .. } => Some(key),
-        Who::Runtime { .. } | Who::Run { .. } | Who::Anonymous { .. } => None,
+        Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => None,
     }
 }

@@ -95,7 +95,11 @@ impl Handle {
         let patch = UserPatch { name: request.name, role: request.role, password };
         let keep = match by.who {
             Who::Key { key, .. } if own => Some(key),
-            Who::Key { .. } | Who::Runtime { .. } | Who::Run { .. } | Who::Anonymous { .. } => None,
+            Who::Key { .. }
+            | Who::Runtime { .. }
+            | Who::Outside { .. }
+            | Who::Run { .. }
+            | Who::Anonymous { .. } => None,
         };
         let updated = self.store().update_user(self.context(by), UserRef::Id(found.id), patch, keep).await;
         let updated = updated.map_err(about("user"))?;
@@ -139,14 +143,12 @@ impl Handle {
             (user, _) => check::user_ref("user", user).map_err(|_| Error::not_found("user"))?,
         };
         let found = self.find_user(by, user).await?;
-        let own = by.user == Some(found.id);
         match allowed {
             // Who may not see the others learns nothing of them, not even that they are there.
-            Verdict::Own | Verdict::No if !own => return Err(Error::not_found("user")),
+            Verdict::Own | Verdict::No if by.user != Some(found.id) => return Err(Error::not_found("user")),
             Verdict::Yes | Verdict::Own | Verdict::No => {}
         }
-        let above = by.role().is_none_or(|role| found.role > role);
-        if above && !own && action != Action::SeeUsers {
+        if by.is_below(&found) && action != Action::SeeUsers {
             return Err(Error::forbidden("Nobody changes a person whose role is above their own."));
         }
         Ok(found)

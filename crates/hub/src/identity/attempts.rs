@@ -66,7 +66,9 @@ impl Attempts {
             Who::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. } | Who::Anonymous { .. } => {
                 return Ok(None);
             }
-            Who::Runtime { agent, kind: RuntimeKind::AgentKey, .. } | Who::Run { agent, .. } => Subject::Agent(agent),
+            Who::Runtime { agent, kind: RuntimeKind::AgentKey, .. }
+            | Who::Outside { agent, .. }
+            | Who::Run { agent, .. } => Subject::Agent(agent),
             Who::Key { key, .. } => by.user.map_or(Subject::Key(key), Subject::User),
         };
         limiter.take(subject).map(Some)

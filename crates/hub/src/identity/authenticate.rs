@@ -3,7 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use attache_protocol::{
-    AgentId, Code, RunId, RuntimeId, TenantId, Timestamp,
+    AgentId, Code, KeyId, RunId, RuntimeId, TenantId, Timestamp,
     rules::run::Phase,
     secret::{Kind, SecretHash},
     wire::{
@@ -13,7 +13,7 @@ use attache_protocol::{
         runtime::RuntimeState,
     },
 };
-use attache_store::record::{AgentRef, Credential, KeyKind, RuntimeKind};
+use attache_store::record::{AgentRef, Credential, KeyKind, RuntimeKind, people::UserRef};
 use tokio::time::Instant;
 
 use crate::{
@@ -107,17 +107,17 @@ impl Handle {
             return Err(Error::unauthenticated("The request carries no credential."));
         }
         let (who, proof) = (Who::Anonymous { agent }, Proof::Nothing { tenant, agent });
-        Ok(Principal { tenant, who, user: None, scopes: None, ends_at: None, proof })
+        Ok(Principal { tenant, who, user: None, owner_role: None, scopes: None, ends_at: None, proof })
     }
 
-    /// What whoever made a login link may do now.
-    pub(crate) async fn check_maker(&self, principal: &Principal) -> Result<Principal> {
+    /// What the key or session may do now that made a pairing code.
+    pub(crate) async fn check_maker(&self, maker: KeyId) -> Result<Principal> {
+        self.check_proof(&Proof::Maker(maker)).await
+    }
+
+    /// Whether the credential behind the principal is still good, and what it is worth now.
+    pub async fn recheck(&self, principal: &Principal) -> Result<Principal> {
         self.check_proof(&principal.proof).await
-    }
-
-    /// Whether the credential behind the principal is still good.
-    pub async fn recheck(&self, principal: &Principal) -> Result<()> {
-        self.check_proof(&principal.proof).await.map(drop)
     }
 
     async fn authenticate(&self, kind: Kind, secret: &str) -> Result<Principal> {
@@ -135,6 +135,7 @@ impl Handle {
         match (kind, principal.who) {
             (Kind::RuntimeToken, Who::Runtime { kind: RuntimeKind::Device, .. })
             | (Kind::ApiKey, Who::Runtime { kind: RuntimeKind::AgentKey, .. })
+            | (Kind::ApiKey, Who::Outside { .. })
             | (Kind::ApiKey | Kind::Session, Who::Key { .. }) => Ok(principal),
             _ => Err(unknown()),
         }
@@ -147,7 +148,7 @@ impl Handle {
             Proof::Token { expires_at, .. } if *expires_at <= self.now() => {
                 return Err(Error::unauthenticated("This token has expired."));
             }
-            Proof::Token { key, .. } => By::Key(*key),
+            Proof::Token { key, .. } | Proof::Maker(key) => By::Key(*key),
             Proof::Nothing { tenant, agent } => return self.check_open(*tenant, *agent).await,
             Proof::Here { tenant, runtime } => return self.check_here(*tenant, *runtime).await,
             Proof::Run { tenant, run, epoch, expires_at } => {
@@ -155,10 +156,11 @@ impl Handle {
             }
         };
         match self.credential(by).await? {
-            Credential::Runtime { tenant, runtime, agent, user, kind, state: RuntimeState::Active, token } => {
+            Credential::Runtime { tenant, runtime, agent, user, role, kind, state: RuntimeState::Active, token } => {
                 self.check_token(proof, (runtime, agent), token).await?;
-                let who = Who::Runtime { runtime, agent, kind };
-                Ok(Principal { tenant, who, user, scopes: None, ends_at: None, proof: proof.clone() })
+                let (who, proof) = (Who::Runtime { runtime, agent, kind }, proof.clone());
+                let owner_role = role.filter(|_| kind == RuntimeKind::AgentKey);
+                Ok(Principal { tenant, who, user, owner_role, scopes: None, ends_at: None, proof })
             }
             Credential::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, state, .. } => {
                 Err(Error::runtime_ended(state))
@@ -168,15 +170,20 @@ impl Handle {
             Credential::Key { expires_at: Some(at), .. } if at <= self.now() => {
                 Err(Error::unauthenticated("This key has expired."))
             }
-            Credential::Key { tenant, key, user, role, scopes, expires_at, .. } => {
+            Credential::Key { tenant, key, user, role, scopes, expires_at, agent, .. } => {
                 let (role, scopes) = match proof {
-                    Proof::Secret(_) | Proof::Nothing { .. } | Proof::Here { .. } | Proof::Run { .. } => (role, scopes),
+                    Proof::Secret(_)
+                    | Proof::Maker(_)
+                    | Proof::Nothing { .. }
+                    | Proof::Here { .. }
+                    | Proof::Run { .. } => (role, scopes),
                     Proof::Token { role: claimed, scopes: said, .. } => {
                         lesser((role, scopes), (*claimed, said.as_deref()))
                     }
                 };
-                let who = Who::Key { key, role };
-                Ok(Principal { tenant, who, user, scopes, ends_at: expires_at, proof: proof.clone() })
+                let who = agent.map_or(Who::Key { key, role }, |agent| Who::Outside { key, agent });
+                let (owner_role, proof) = (agent.and(user).map(|_| role), proof.clone());
+                Ok(Principal { tenant, who, user, owner_role, scopes, ends_at: expires_at, proof })
             }
         }
     }
@@ -194,7 +201,7 @@ impl Handle {
         let account = account.map_err(about("agent"))?;
         let who = Who::Runtime { runtime, agent: found.agent, kind: found.kind };
         let proof = Proof::Here { tenant, runtime };
-        Ok(Principal { tenant, who, user: account.owner, scopes: None, ends_at: None, proof })
+        Ok(Principal { tenant, who, user: account.owner, owner_role: None, scopes: None, ends_at: None, proof })
     }
 
     /// The agent that works on the run, while the claim lasts that the token came with.
@@ -211,13 +218,19 @@ impl Handle {
             ));
         }
         let account = self.store().account(tenant, AgentRef::Id(record.agent)).await.map_err(about("agent"))?;
-        let who = Who::Run { run, agent: record.agent };
-        let proof = Proof::Run { tenant, run, epoch, expires_at };
-        Ok(Principal { tenant, who, user: account.owner, scopes: None, ends_at: Some(expires_at), proof })
+        let owner_role = match account.owner {
+            Some(owner) => Some(self.store().user(tenant, UserRef::Id(owner)).await.map_err(about("user"))?.role),
+            None => None,
+        };
+        let (who, proof) = (Who::Run { run, agent: record.agent }, Proof::Run { tenant, run, epoch, expires_at });
+        let ends_at = Some(expires_at);
+        Ok(Principal { tenant, who, user: account.owner, owner_role, scopes: None, ends_at, proof })
     }
 
-    /// What never ends must not be made with a key that does, nor in a session that such a key opened.
+    /// What never ends (a password, an agent's key, a device's token, a code for either) must not be made with a token or
+    /// a key that does, nor in a session that such a key opened.
     pub(crate) async fn check_endless(&self, by: &Principal) -> Result<()> {
+        by.lasting()?;
         let Who::Key { key, .. } = by.who else { return Ok(()) };
         let mut next = Some(key);
         while let Some(key) = next {
@@ -267,7 +280,7 @@ fn unknown() -> Error {
 impl Guard {
     pub(crate) fn new(hub: &Handle, principal: &Principal) -> Self {
         let topic = match principal.who {
-            Who::Key { key, .. } => Topic::Key(key),
+            Who::Key { key, .. } | Who::Outside { key, .. } => Topic::Key(key),
             Who::Runtime { agent, .. } | Who::Anonymous { agent } => Topic::Runtime(agent),
             Who::Run { run, .. } => Topic::Run(run),
         };

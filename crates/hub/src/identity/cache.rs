@@ -71,7 +71,10 @@ impl Cache {
     }
 
     pub(crate) fn forget_agent(&self, of: AgentId) {
-        self.forget(|credential| matches!(credential, Credential::Runtime { agent, .. } if *agent == of));
+        self.forget(|credential| match credential {
+            Credential::Runtime { agent, .. } => *agent == of,
+            Credential::Key { agent, .. } => *agent == Some(of),
+        });
     }
 
     /// With every session that a key opened: those of this one have ended too.

@@ -7,7 +7,7 @@ use attache_protocol::{
     wire::key::{Role, Scope},
 };
 
-use attache_store::record::RuntimeKind;
+use attache_store::record::{RuntimeKind, people::User};
 
 use crate::{Error, Result};
 
@@ -18,6 +18,8 @@ pub struct Principal {
     pub who: Who,
     /// The person for whom they act: a key's user, an agent's owner. `None`: nobody in particular.
     pub user: Option<UserId>,
+    /// What an agent's owner may do now: the agent may do no more. `None` for people, and where nobody owns the agent.
+    pub(crate) owner_role: Option<Role>,
     /// `None`: everything that the role may do.
     pub scopes: Option<Vec<Scope>>,
     /// When the credential ends; what is made with it ends no later.
@@ -31,6 +33,8 @@ pub struct Principal {
 pub(crate) enum Proof {
     /// A key, a runtime's token or a session.
     Secret(SecretHash),
+    /// A key or session that made what is redeemed now.
+    Maker(KeyId),
     /// A token of this key, which is worth the less of what it says and of what the key is worth now.
     Token { key: KeyId, role: Role, scopes: Option<Vec<Scope>>, expires_at: Timestamp },
     /// A token that a run was given with its claim.
@@ -50,6 +54,8 @@ pub enum Who {
     Key { key: KeyId, role: Role },
     /// What works for one agent: a paired device, or the agent itself with the key that it was registered with.
     Runtime { runtime: RuntimeId, agent: AgentId, kind: RuntimeKind },
+    /// An outside agent that asks others with the key that it was registered with. It works elsewhere.
+    Outside { key: KeyId, agent: AgentId },
     /// The agent while it works on this run, with the token that came with the claim. It is worth that run's rights.
     Run { run: RunId, agent: AgentId },
     /// Somebody without a credential, who asks an agent that serves such callers. All of them are one caller.
@@ -65,7 +71,9 @@ impl Principal {
             Who::Key { key, .. } => format!("key:{key}"),
             Who::Runtime { runtime, kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => format!("runtime:{runtime}"),
             // What an agent asked for stays its own when it is registered again with another key.
-            Who::Runtime { agent, kind: RuntimeKind::AgentKey, .. } => format!("agent:{agent}"),
+            Who::Runtime { agent, kind: RuntimeKind::AgentKey, .. } | Who::Outside { agent, .. } => {
+                format!("agent:{agent}")
+            }
             Who::Run { run, .. } => format!("run:{run}"),
             Who::Anonymous { .. } => ANONYMOUS.to_owned(),
         }
@@ -85,18 +93,26 @@ impl Principal {
         self.ends_at
     }
 
+    /// The person's key or session.
+    pub(crate) const fn key(&self) -> Option<KeyId> {
+        match self.who {
+            Who::Key { key, .. } => Some(key),
+            Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => None,
+        }
+    }
+
     /// The role of a person; devices and agents have none.
     pub const fn role(&self) -> Option<Role> {
         match self.who {
             Who::Key { role, .. } => Some(role),
-            Who::Runtime { .. } | Who::Run { .. } | Who::Anonymous { .. } => None,
+            Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => None,
         }
     }
 
     /// What outlives a token must not be made with one: keys, passwords, tokens, ways to sign in.
     pub(crate) fn lasting(&self) -> Result<()> {
         match self.proof {
-            Proof::Secret(_) => Ok(()),
+            Proof::Secret(_) | Proof::Maker(_) => Ok(()),
             Proof::Nothing { .. } | Proof::Here { .. } => {
                 Err(Error::unauthenticated("The request carries no credential."))
             }
@@ -129,6 +145,11 @@ impl Principal {
         }
     }
 
+    /// Whether this is another person whose role is above the caller's: nobody acts for such a one.
+    pub(crate) fn is_below(&self, user: &User) -> bool {
+        self.user != Some(user.id) && self.role().is_none_or(|own| user.role > own)
+    }
+
     /// Whether something that belongs to this user, or to nobody, is the caller's own.
     pub(crate) fn owns(&self, owner: Option<UserId>) -> bool {
         self.user == owner
@@ -138,7 +159,7 @@ impl Principal {
     pub(crate) fn device(&self) -> Result<(RuntimeId, AgentId)> {
         match self.who {
             Who::Runtime { runtime, agent, kind: _ } => Ok((runtime, agent)),
-            Who::Key { .. } | Who::Run { .. } | Who::Anonymous { .. } => {
+            Who::Key { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => {
                 Err(Error::forbidden("Only a paired runtime may do this.")
                     .hint("Send the runtime's token as `X-Runtime-Token: rt_…`."))
             }
@@ -155,6 +176,7 @@ impl Principal {
             }
             Who::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. }
             | Who::Key { .. }
+            | Who::Outside { .. }
             | Who::Run { .. }
             | Who::Anonymous { .. } => Ok(()),
         }

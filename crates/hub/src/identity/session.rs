@@ -82,15 +82,16 @@ impl Handle {
         by.lasting()?;
         let own = by.role().ok_or_else(|| Error::forbidden("Only a person may sign in."))?;
         let user = match (&request.user, by.user) {
+            // Who may not make links for others learns nothing of them, not even that they are there.
+            (Some(user), own) if allowed != Verdict::Yes => {
+                let found = self.named_user(by, "user", user).await.ok().filter(|found| own == Some(found.id));
+                Some(found.ok_or_else(|| Error::forbidden("Only an admin makes login links for others."))?)
+            }
             (Some(user), _) => Some(self.named_user(by, "user", user).await?),
             (None, Some(user)) => Some(self.named_user(by, "user", &user.to_string()).await?),
             (None, None) => None,
         };
-        let is_other = user.as_ref().is_some_and(|user| by.user != Some(user.id));
-        if is_other && allowed != Verdict::Yes {
-            return Err(Error::forbidden("Only an admin makes login links for others."));
-        }
-        if is_other && user.as_ref().is_some_and(|user| user.role > own) {
+        if user.as_ref().is_some_and(|user| by.is_below(user)) {
             return Err(Error::forbidden("Nobody makes a login link for a person whose role is above their own."));
         }
         let target = LinkTarget {
@@ -128,7 +129,7 @@ impl Handle {
             return Err(expired_link());
         };
         // A key that was revoked since, or that may do less now, opens no session or a lesser one.
-        let now = self.check_maker(&maker).await.map_err(|_| expired_link())?;
+        let now = self.recheck(&maker).await.map_err(|_| expired_link())?;
         let Who::Key { key, role } = now.who else { return Err(expired_link()) };
         let role = role.min(target.role);
         let new = NewSession { tenant: now.tenant, user, role, scopes: now.scopes, opener: Some(key), from };
@@ -189,6 +190,7 @@ impl Handle {
         let key = NewKey {
             id: self.env().key_id(),
             opening: Some(Opening { opener, address: Some(from.to_string()) }),
+            agent: None,
             name: "console".to_owned(),
             role,
             user,
@@ -199,7 +201,8 @@ impl Handle {
         let context = Context::new(tenant, format!("key:{}", key.id), self.now()).for_user(user);
         let key = self.store().create_key(context, key).await.map_err(about("user"))?;
         let (proof, ends_at) = (Proof::Secret(secret.hash()), key.expires_at);
-        let principal = Principal { tenant, who: Who::Key { key: key.id, role }, user, scopes, ends_at, proof };
+        let who = Who::Key { key: key.id, role };
+        let principal = Principal { tenant, who, user, owner_role: None, scopes, ends_at, proof };
         Ok(Session { secret, principal, expires_at: ends_at.unwrap_or_else(|| self.now()) })
     }
 

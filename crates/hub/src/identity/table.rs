@@ -298,7 +298,7 @@ impl Principal {
         match self.who {
             Who::Key { role, .. } => Column::Role(role),
             Who::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => Column::Runtime,
-            Who::Runtime { kind: RuntimeKind::AgentKey, .. } => Column::AgentKey,
+            Who::Runtime { kind: RuntimeKind::AgentKey, .. } | Who::Outside { .. } => Column::AgentKey,
             Who::Run { .. } => Column::Run,
             Who::Anonymous { .. } => Column::Anonymous,
         }
@@ -306,7 +306,17 @@ impl Principal {
 
     /// What this caller may do, so that a page need not offer what would be refused.
     pub fn verdict(&self, action: Action) -> Verdict {
-        if self.has_scope(action.scope()) { verdict(self.column(), action) } else { Verdict::No }
+        if self.has_scope(action.scope()) { self.allowed(action) } else { Verdict::No }
+    }
+
+    /// The cell of the table; for an agent with an owner, only what its owner may do too. Work that it is given is not
+    /// asked for by its owner.
+    fn allowed(&self, action: Action) -> Verdict {
+        let is_given = matches!(action, Action::Work | Action::UploadArtifact);
+        match self.owner_role {
+            Some(role) if !is_given && verdict(Column::Role(role), action) == Verdict::No => Verdict::No,
+            Some(_) | None => verdict(self.column(), action),
+        }
     }
 
     fn has_scope(&self, scope: Scope) -> bool {
@@ -315,12 +325,15 @@ impl Principal {
 
     /// Refuses what the table refuses. What is only the caller's own is for the action to check.
     pub fn may(&self, action: Action) -> Result<Verdict> {
-        let allowed = verdict(self.column(), action);
+        let allowed = self.allowed(action);
         if allowed != Verdict::No && !self.has_scope(action.scope()) {
             let hint = format!("Use a key that has the scope `{}`.", action.scope().as_str());
             return Err(Error::forbidden("This key's scopes leave this out.").hint(hint));
         }
         match (allowed, self.column()) {
+            (Verdict::No, Column::AgentKey | Column::Run) if verdict(self.column(), action) != Verdict::No => {
+                Err(Error::forbidden("The agent's owner may not do this any more, so the agent may not either."))
+            }
             (Verdict::No, Column::Runtime) => Err(Error::forbidden("A runtime's token may not do this.")
                 .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
             (Verdict::No, Column::AgentKey) => Err(Error::forbidden("An agent's own key may not do this.")

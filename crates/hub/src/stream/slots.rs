@@ -34,7 +34,7 @@ impl StreamSlots {
         let holder = match by.who {
             Who::Runtime { kind: RuntimeKind::Hub, .. } => return Ok(StreamSlot { slots: self.clone(), holder: None }),
             Who::Anonymous { agent } => format!("anonymous:{agent}"),
-            Who::Key { .. } | Who::Runtime { .. } | Who::Run { .. } => by.holder(),
+            Who::Key { .. } | Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } => by.holder(),
         };
         let most = if matches!(by.who, Who::Anonymous { .. }) { most.min(MAX_ANONYMOUS) } else { most };
         let mut open = self.lock();

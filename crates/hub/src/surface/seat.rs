@@ -221,7 +221,7 @@ impl Seat {
     pub(crate) fn identify(&self, by: &Principal) -> Result<()> {
         self.promote(match by.who {
             Who::Runtime { .. } => Class::Device,
-            Who::Key { .. } | Who::Run { .. } => Class::Known,
+            Who::Key { .. } | Who::Outside { .. } | Who::Run { .. } => Class::Known,
             Who::Anonymous { .. } => return Ok(()),
         })
     }

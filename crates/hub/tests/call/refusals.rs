@@ -3,7 +3,7 @@
 use hyper::Method;
 use serde_json::json;
 
-use super::watcher::{Socket, call, register_agent, result};
+use super::watcher::{Socket, call, result};
 use crate::world::World;
 
 const MISSING: &str = "a2a-00000000000000000000000000000001";
@@ -12,14 +12,18 @@ const MISSING: &str = "a2a-00000000000000000000000000000001";
 async fn an_agent_sees_its_own_calls_and_a_foreign_one_is_as_good_as_none() {
     let world = World::start().await;
     world.agent("knowledge").await;
-    let one = world.anonymous().key(&register_agent(&world, "one").await);
-    let two = world.anonymous().key(&register_agent(&world, "two").await);
+    let mut keys = Vec::new();
     // Everybody's agent, and agents of two people.
     world.owner.patch("/api/v1/agent-accounts/knowledge", json!({"owner": ""})).await.expect(200);
     for name in ["one", "two"] {
         world.owner.post("/api/v1/users", json!({"name": name})).await.expect(201);
+        world.agent(name).await;
         world.owner.patch(&format!("/api/v1/agent-accounts/{name}"), json!({"owner": name})).await.expect(200);
+        let body = json!({"pairing_token": world.code(name).await});
+        let registered = world.anonymous().post("/api/a2a/register", body).await.expect(200);
+        keys.push(world.anonymous().key(registered["api_key"].as_str().unwrap()));
     }
+    let [one, two] = <[_; 2]>::try_from(keys).unwrap_or_else(|_| panic!("two were made"));
     let own = call(&one, json!({"task": "?", "agent_type": "knowledge"})).await;
     let owners = call(&world.owner, json!({"task": "?", "agent_type": "knowledge"})).await;
     assert_eq!(result(&one, &own).await["status"], "started");

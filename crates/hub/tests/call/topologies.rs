@@ -91,9 +91,12 @@ async fn two_laptops_reach_each_other_through_the_hub() {
     let watcher = Socket::open(&world, &format!("/api/a2a/watch/{back}"), &bob).await;
     assert_eq!(watcher.rest().await, frames("topic"));
     // The caller's call is not the callee's: bob worked on it, so he sees it, and an agent of somebody else does not.
-    let third = world.anonymous().key(&register_agent(&world, "carol").await);
+    world.agent("carol").await;
     world.owner.post("/api/v1/users", json!({"name": "carol"})).await.expect(201);
     world.owner.patch("/api/v1/agent-accounts/carol", json!({"owner": "carol"})).await.expect(200);
+    let body = json!({"pairing_token": world.code("carol").await});
+    let registered = world.anonymous().post("/api/a2a/register", body).await.expect(200);
+    let third = world.anonymous().key(registered["api_key"].as_str().unwrap());
     assert_eq!(third.get(&format!("/api/a2a/result/{there}")).await.status, 404);
     let seen = timeless(bob.get(&format!("/api/a2a/result/{there}")).await.expect(200));
     assert_eq!(seen["result"]["summary"], "main");

@@ -151,6 +151,14 @@ impl Rules {
             .or_else(|| patterns.find(|pattern| pattern.agents().is_some_and(is_meant)).map(Pattern::as_str))
     }
 
+    /// What speaks about agents of this name: an entry that covers it, or a pattern that means it without a star. An entry
+    /// for all agents means none in particular.
+    pub fn meaning_name(&self, name: &str) -> Option<&str> {
+        let named = self.naming_agent(Agent { name, id: name, owner: None });
+        let covers = |glob: &&Glob| glob.0 != "*" && glob.covers(name);
+        named.or_else(|| self.entries.iter().map(|entry| &entry.agents).find(covers).map(Glob::as_str))
+    }
+
     /// The pattern that means this user by name, without a star.
     pub fn naming_user(&self, user: &str) -> Option<&str> {
         let is_meant = |pattern: &&Pattern| matches!(&pattern.what, What::Conversations { users: Users::Named(glob), .. } if glob.0 == user);
@@ -180,14 +188,6 @@ impl<'r> Rights<'r> {
             Fallback::Own if object.is_own(self.user) => Decision::Allowed(Because::Own),
             Fallback::Own | Fallback::Deny => Decision::Denied(Because::Fallback),
         }
-    }
-}
-
-impl Rights<'_> {
-    /// Whether a pattern allows the agent by its name or id, without a star: somebody meant this very agent.
-    pub fn name(&self, agent: Agent<'_>) -> bool {
-        let means = |pattern: &&Pattern| matches!(&pattern.what, What::Agents(glob) if glob.0 == agent.name || glob.0 == agent.id);
-        self.decide(Object::Agent(agent)).is_allowed() && self.can.iter().any(means)
     }
 }
 

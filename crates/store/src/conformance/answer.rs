@@ -1,12 +1,12 @@
 //! What a step was answered with, so that two answers can be compared.
 
-use attache_protocol::{AgentId, TenantId, Timestamp};
+use attache_protocol::{TenantId, Timestamp};
 
 use crate::{
     Error,
     record::{
         Account, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Live, LogPage, Message,
-        PairingRequest, Retained, RunEvents, RunOutline, RunRecord, Runtime, Swept,
+        Pairing, PairingRequest, Retained, RunEvents, RunOutline, RunRecord, Runtime, Swept,
         ask::{Ask, GrantRecord, Input, Permission},
         channel::{Channel, ChannelEvents, Follow, Frames, Resumed},
         delegation::Delegation,
@@ -27,7 +27,7 @@ pub enum Value {
     Tenant(TenantId),
     Account(Box<Account>),
     PairingRequest(PairingRequest),
-    PairingCode(TenantId, AgentId),
+    PairingCode(Pairing),
     Runtime(Box<Runtime>),
     Beat(Beat),
     Credential(Option<Credential>),

@@ -50,10 +50,7 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::CreatePairingCode(context, new) => nothing(store.create_pairing_code(context, new).await)?,
         Step::RequestPairing(new, at) => nothing(store.request_pairing(new, at).await)?,
         Step::PairingRequest(code, at) => Value::PairingRequest(store.pairing_request(code, at).await?),
-        Step::PairingCode(code, at) => {
-            let (tenant, agent) = store.pairing_code(code, at).await?;
-            Value::PairingCode(tenant, agent)
-        }
+        Step::PairingCode(proof, at) => Value::PairingCode(store.pairing(proof, at).await?),
         Step::DecidePairing(context, code, decision) => nothing(store.decide_pairing(context, code, decision).await)?,
         Step::AttachRuntime(new, at) => Value::Runtime(Box::new(store.attach_runtime(new, at).await?)),
 

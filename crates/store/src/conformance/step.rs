@@ -18,6 +18,7 @@ use crate::{
     record::{
         AccountPatch, AgentRef, AuditEvent, KeyKind, Leases, NewAccount, NewArtifact, NewConversation, NewEvent,
         NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Outlined, PairingDecision,
+        Proof,
         Retention, RunFilter, TokenChange,
         ask::{NewAsk, NewDecision, NewInput, NewPermission, PermissionFilter},
         channel::{ChannelFilter, NewChannel, Report, Resume},
@@ -55,7 +56,7 @@ pub enum Step {
     CreatePairingCode(Context, NewPairingCode),
     RequestPairing(NewPairingRequest, Timestamp),
     PairingRequest(SecretHash, Timestamp),
-    PairingCode(SecretHash, Timestamp),
+    PairingCode(Proof, Timestamp),
     DecidePairing(Context, SecretHash, PairingDecision),
     AttachRuntime(NewRuntime, Timestamp),
 

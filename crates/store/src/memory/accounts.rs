@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Context, Error, Result, Woken, entry, outcome,
-    record::{Account, AccountPatch, AgentRef, Listed, NewAccount, Page},
+    record::{Account, AccountPatch, AgentRef, Listed, NewAccount, Page, RuntimeKind},
 };
 
 const ARCHIVED: &str = "agent archived";
@@ -56,6 +56,9 @@ impl State {
         if let Some(Some(owner)) = patch.owner {
             self.present_user(context.tenant, owner)?;
         }
+        if patch.owner.is_some_and(|owner| owner != self.accounts[&id].owner) {
+            self.end_agent_keys(context, id);
+        }
         let AccountPatch { name, description, instructions, skills, a2a, approvals, owner, callers, run_timeout } =
             patch;
         let account = self.accounts.get_mut(&id).expect("it was just found");
@@ -72,6 +75,16 @@ impl State {
         Ok(self.shown_account(id))
     }
 
+    /// The key that an agent was registered with acts for its owner, and ends when that is somebody else.
+    fn end_agent_keys(&mut self, context: &Context, agent: AgentId) {
+        let active = self.active_runtime(agent).filter(|id| self.runtimes[id].kind == RuntimeKind::AgentKey);
+        if let Some(runtime) = active {
+            self.end_runtime(runtime, RuntimeState::Revoked, &context.actor, context.at);
+        }
+        self.revoke_keys(context, |stored| stored.key.agent == Some(agent));
+        self.woken.push(Woken::Runtime(agent));
+    }
+
     pub(super) fn archive_account(&mut self, context: &Context, agent: &AgentRef) -> Result<Account> {
         let account = self.agent(context.tenant, agent)?;
         let id = account.id;
@@ -81,6 +94,7 @@ impl State {
         if let Some(runtime) = self.active_runtime(id) {
             self.end_runtime(runtime, RuntimeState::Revoked, &context.actor, context.at);
         }
+        self.end_agent_keys(context, id);
         for place in self.runs.places() {
             let record = &self.runs[place].record;
             if record.agent == id && !record.state.status().is_terminal() {

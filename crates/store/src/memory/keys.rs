@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Context, Error, Result, entry,
-    record::{Credential, Key, KeyKind, Listed, NewKey, Page, TokenState},
+    record::{AgentRef, Credential, Key, KeyKind, Listed, NewKey, Page, TokenState},
 };
 
 // === impl State ===
@@ -19,7 +19,8 @@ impl State {
             let runtime = &self.runtimes[&runtime];
             let (tenant, agent, kind, state) = (runtime.tenant, runtime.agent, runtime.kind, runtime.state);
             let user = self.accounts[&agent].owner;
-            return Some(Credential::Runtime { tenant, runtime: runtime.id, agent, user, kind, state, token });
+            let role = user.map(|user| self.users[&user].role);
+            return Some(Credential::Runtime { tenant, runtime: runtime.id, agent, user, role, kind, state, token });
         }
         self.keys.values().find(|stored| stored.secret == secret).map(|stored| self.credential_of(stored))
     }
@@ -45,6 +46,7 @@ impl State {
             expires_at: key.expires_at,
             revoked: key.revoked_at.is_some() || user.is_some_and(|user| user.removed_at.is_some()),
             kind: key.kind(),
+            agent: key.agent,
             opener: key.opener(),
         }
     }
@@ -54,7 +56,10 @@ impl State {
         if let Some(user) = new.user {
             self.present_user(context.tenant, user)?;
         }
-        let NewKey { id, opening, name, role, user, scopes, secret, mut expires_at } = new;
+        if let Some(agent) = new.agent {
+            self.living_agent(context.tenant, &AgentRef::Id(agent))?;
+        }
+        let NewKey { id, opening, agent, name, role, user, scopes, secret, mut expires_at } = new;
         if let Some(opener) = opening.as_ref().and_then(|opening| opening.opener) {
             let opener = &self.key(context.tenant, opener)?.key;
             if !opener.is_valid(context.at) {
@@ -62,7 +67,8 @@ impl State {
             }
             expires_at = expires_at.into_iter().chain(opener.expires_at).min();
         }
-        let key = Key { id, opening, name, role, user, scopes, created_at: context.at, expires_at, revoked_at: None };
+        let created_at = context.at;
+        let key = Key { id, opening, agent, name, role, user, scopes, created_at, expires_at, revoked_at: None };
         self.append(context.tenant, context.at, &context.actor, entry::key::created(&key));
         self.keys.insert(id, StoredKey { tenant: context.tenant, secret, key: key.clone() });
         Ok(key)

@@ -50,8 +50,9 @@ use crate::{
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind,
         Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
-        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision,
-        PairingRequest, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
+        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, Pairing,
+        PairingDecision, PairingRequest, Proof, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord,
+        Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -187,8 +188,8 @@ impl Store for Memory {
         self.read(|state| state.pairing_request(code, at))
     }
 
-    async fn pairing_code(&self, code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)> {
-        self.read(|state| state.pairing_code(code, at))
+    async fn pairing(&self, proof: Proof, at: Timestamp) -> Result<Pairing> {
+        self.read(|state| state.pairing(proof, at))
     }
 
     async fn decide_pairing(&self, context: Context, code: SecretHash, decision: PairingDecision) -> Result<()> {

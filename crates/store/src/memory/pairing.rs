@@ -1,13 +1,13 @@
 //! Pairing in both directions: a code that a person made, or one that a device shows and a person confirms.
 
-use attache_protocol::{AgentId, Json, TenantId, Timestamp, secret::SecretHash, wire::runtime::RuntimeState};
+use attache_protocol::{AgentId, Json, KeyId, Timestamp, secret::SecretHash, wire::runtime::RuntimeState};
 
 use super::state::{Code, Decision, Request, State};
 use crate::{
     Context, Error, Result, Woken, entry,
     record::{
-        AgentRef, NewPairingCode, NewPairingRequest, NewRuntime, PairingDecision, PairingRequest, Proof, Runtime,
-        RuntimeKind,
+        AgentRef, NewPairingCode, NewPairingRequest, NewRuntime, Pairing, PairingDecision, PairingRequest, Proof,
+        Runtime, RuntimeKind,
     },
 };
 
@@ -24,7 +24,7 @@ impl State {
     pub(super) fn create_pairing_code(&mut self, context: &Context, new: NewPairingCode) -> Result<()> {
         let agent = self.living_agent(context.tenant, &new.agent)?.id;
         self.no_peer(agent)?;
-        self.codes.insert(new.code, Code { agent, expires_at: new.expires_at, used: false });
+        self.codes.insert(new.code, Code { agent, maker: new.maker, expires_at: new.expires_at, used: false });
         let entry = entry::pairing_code_created(agent, new.expires_at);
         self.append(context.tenant, context.at, &context.actor, entry);
         Ok(())
@@ -43,14 +43,39 @@ impl State {
         Ok(PairingRequest { device_name, labels, address, expires_at })
     }
 
-    pub(super) fn pairing_code(&self, code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)> {
+    /// What the proof is for, as long as it can be redeemed.
+    pub(super) fn pairing(&self, proof: Proof, at: Timestamp) -> Result<Pairing> {
+        let (agent, maker) = match proof {
+            Proof::Code(code) => self.open_code(code, at)?,
+            Proof::Poll(poll) => self.confirmed(poll, at)?.1,
+            Proof::Owner { tenant, agent } => (self.agent(tenant, &AgentRef::Id(agent))?.id, None),
+        };
+        Ok(Pairing { tenant: self.accounts[&agent].tenant, agent, maker })
+    }
+
+    fn open_code(&self, code: SecretHash, at: Timestamp) -> Result<(AgentId, Option<KeyId>)> {
         // The code that a device shows is for a person to confirm, and no proof.
         let shown_for = self.requests.get(&code).and_then(|request| request.decision.agent());
         let code = self.codes.get(&code).ok_or(Error::PairingInvalid { agent: shown_for })?;
         if code.used || code.expires_at <= at {
             return Err(Error::PairingInvalid { agent: Some(code.agent) });
         }
-        Ok((self.accounts[&code.agent].tenant, code.agent))
+        Ok((code.agent, code.maker))
+    }
+
+    /// A device's request that a person has confirmed, with the agent and who confirmed it.
+    fn confirmed(&self, poll: SecretHash, at: Timestamp) -> Result<(&Request, (AgentId, Option<KeyId>))> {
+        let request = self.polled(poll).ok_or(Error::PairingInvalid { agent: None })?;
+        let agent = request.decision.agent();
+        if request.asked.expires_at <= at {
+            return Err(Error::PairingInvalid { agent });
+        }
+        match request.decision {
+            Decision::Used(_) => Err(Error::PairingInvalid { agent }),
+            Decision::Rejected => Err(Error::PairingRejected),
+            Decision::Pending => Err(Error::PairingPending),
+            Decision::Confirmed(agent, maker) => Ok((request, (agent, maker))),
+        }
     }
 
     pub(super) fn decide_pairing(
@@ -62,10 +87,10 @@ impl State {
         self.pairing_request(code, context.at)?;
         self.known_tenant(context.tenant)?;
         let (decision, entry) = match decision {
-            PairingDecision::Confirm(agent) => {
+            PairingDecision::Confirm { agent, maker } => {
                 let agent = self.living_agent(context.tenant, agent)?.id;
                 self.no_peer(agent)?;
-                (Decision::Confirmed(agent), entry::pairing_confirmed(agent))
+                (Decision::Confirmed(agent, *maker), entry::pairing_confirmed(agent))
             }
             PairingDecision::Reject => (Decision::Rejected, entry::pairing_rejected()),
         };
@@ -113,34 +138,15 @@ impl State {
     }
 
     fn entitled(&self, new: &NewRuntime, at: Timestamp) -> Result<Entitled> {
-        match new.proof {
-            Proof::Code(code) => {
-                let (_, agent) = self.pairing_code(code, at)?;
-                let (device_name, labels) = (new.device_name.clone(), new.labels.clone());
-                Ok(Entitled { agent, device_name, labels })
-            }
-            Proof::Owner { tenant, agent } => {
-                self.agent(tenant, &AgentRef::Id(agent))?;
-                let (device_name, labels) = (new.device_name.clone(), new.labels.clone());
-                Ok(Entitled { agent, device_name, labels })
-            }
+        let agent = self.pairing(new.proof, at)?.agent;
+        let (device_name, labels) = match new.proof {
+            Proof::Code(_) | Proof::Owner { .. } => (new.device_name.clone(), new.labels.clone()),
             Proof::Poll(poll) => {
-                let request = self.polled(poll).ok_or(Error::PairingInvalid { agent: None })?;
-                let agent = request.decision.agent();
-                if request.asked.expires_at <= at {
-                    return Err(Error::PairingInvalid { agent });
-                }
-                match request.decision {
-                    Decision::Used(_) => Err(Error::PairingInvalid { agent }),
-                    Decision::Rejected => Err(Error::PairingRejected),
-                    Decision::Pending => Err(Error::PairingPending),
-                    Decision::Confirmed(agent) => {
-                        let (device_name, labels) = (request.asked.device_name.clone(), request.asked.labels.clone());
-                        Ok(Entitled { agent, device_name, labels })
-                    }
-                }
+                let asked = &self.confirmed(poll, at)?.0.asked;
+                (asked.device_name.clone(), asked.labels.clone())
             }
-        }
+        };
+        Ok(Entitled { agent, device_name, labels })
     }
 
     fn use_up(&mut self, proof: Proof, agent: AgentId) {
@@ -165,7 +171,7 @@ impl Decision {
     pub(super) fn agent(self) -> Option<AgentId> {
         match self {
             Self::Pending | Self::Rejected => None,
-            Self::Confirmed(agent) | Self::Used(agent) => Some(agent),
+            Self::Confirmed(agent, _) | Self::Used(agent) => Some(agent),
         }
     }
 }

@@ -101,6 +101,7 @@ pub(super) struct Tenant {
 #[derive(Debug)]
 pub(super) struct Code {
     pub(super) agent: AgentId,
+    pub(super) maker: Option<KeyId>,
     pub(super) expires_at: Timestamp,
     pub(super) used: bool,
 }
@@ -116,7 +117,7 @@ pub(super) struct Request {
 pub(super) enum Decision {
     Pending,
     Rejected,
-    Confirmed(AgentId),
+    Confirmed(AgentId, Option<KeyId>),
     Used(AgentId),
 }
 

@@ -1,7 +1,7 @@
 //! API keys of people and programs, the sessions of browsers, and what happens around them that only the log keeps.
 
 use attache_protocol::{
-    DelegationId, KeyId, Timestamp, TunnelId, UserId,
+    AgentId, DelegationId, KeyId, Timestamp, TunnelId, UserId,
     secret::SecretHash,
     wire::key::{Role, Scope},
 };
@@ -27,6 +27,8 @@ pub struct NewKey {
     pub id: KeyId,
     /// `Some` for a session.
     pub opening: Option<Opening>,
+    /// The outside agent that the key is for; its user is the agent's owner.
+    pub agent: Option<AgentId>,
     pub name: String,
     pub role: Role,
     pub user: Option<UserId>,
@@ -41,6 +43,7 @@ pub struct Key {
     pub id: KeyId,
     /// `Some` for a session.
     pub opening: Option<Opening>,
+    pub agent: Option<AgentId>,
     pub name: String,
     pub role: Role,
     pub user: Option<UserId>,

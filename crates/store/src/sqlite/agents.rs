@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Context, Error, Result, Woken, entry,
-    record::{Account, AccountPatch, AgentRef, NewAccount, people::UserRef},
+    record::{Account, AccountPatch, AgentRef, NewAccount, RuntimeKind, people::UserRef},
 };
 
 // === impl Transaction ===
@@ -85,6 +85,9 @@ impl Transaction<'_, '_> {
         if let Some(Some(owner)) = patch.owner {
             self.present_user(context.tenant, &UserRef::Id(owner))?;
         }
+        if patch.owner.is_some_and(|owner| owner != account.owner) {
+            self.end_agent_keys(context, &account)?;
+        }
         self.connection
             .prepare_cached(
                 "update agent_accounts set name = coalesce(?2, name), description = coalesce(?3, description),
@@ -112,6 +115,18 @@ impl Transaction<'_, '_> {
         self.account(context.tenant, &AgentRef::Id(account.id))
     }
 
+    /// The key that an agent was registered with acts for its owner, and ends when that is somebody else.
+    fn end_agent_keys(&mut self, context: &Context, account: &Account) -> Result<()> {
+        if let Some(runtime) = account.runtime.as_ref().filter(|runtime| runtime.kind == RuntimeKind::AgentKey) {
+            self.revoke_runtime(context, runtime.id)?;
+        }
+        for key in self.keys_of_agent(account.id)? {
+            self.revoke_key(context, key)?;
+        }
+        self.woken.push(Woken::Runtime(account.id));
+        Ok(())
+    }
+
     pub(super) fn archive_account(&mut self, context: &Context, agent: &AgentRef) -> Result<Account> {
         let account = self.account(context.tenant, agent)?;
         if account.archived_at.is_some() {
@@ -120,6 +135,7 @@ impl Transaction<'_, '_> {
         if let Some(runtime) = &account.runtime {
             self.revoke_runtime(context, runtime.id)?;
         }
+        self.end_agent_keys(context, &account)?;
         for hot in self.live_runs(account.id)? {
             self.cancel(&hot, context.stamp(), Some("agent archived"))?;
         }

@@ -1,6 +1,6 @@
 //! API keys, sessions, and what a bearer secret stands for.
 
-use attache_protocol::{KeyId, TenantId, Timestamp, UserId, secret::SecretHash};
+use attache_protocol::{AgentId, KeyId, TenantId, Timestamp, UserId, secret::SecretHash};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
@@ -9,16 +9,16 @@ use super::{
 };
 use crate::{
     Context, Error, Result, entry,
-    record::{AuditEvent, Credential, Key, KeyKind, NewKey, TokenState, people::UserRef},
+    record::{AgentRef, AuditEvent, Credential, Key, KeyKind, NewKey, TokenState, people::UserRef},
 };
 
 /// The columns that [`rows::key`] reads, with their table.
 pub(super) const KEY: &str =
-    "id, name, role, created, expires, revoked, user, scopes, kind, opener, address from api_keys";
+    "id, name, role, created, expires, revoked, user, scopes, kind, opener, address, agent from api_keys";
 
 /// The columns that [`worth`] reads, with their tables.
 const WORTH: &str = "k.tenant, k.id, k.user, k.role, u.role, k.scopes, k.expires, \
-     k.revoked is not null or u.removed is not null, k.kind, k.opener \
+     k.revoked is not null or u.removed is not null, k.kind, k.opener, k.agent \
      from api_keys k left join users u on u.id = k.user";
 
 /// Which keys of a user end.
@@ -36,6 +36,11 @@ impl Transaction<'_, '_> {
         if let Some(user) = new.user {
             self.present_user(context.tenant, &UserRef::Id(user))?;
         }
+        if let Some(agent) = new.agent
+            && self.account(context.tenant, &AgentRef::Id(agent))?.archived_at.is_some()
+        {
+            return Err(Error::AgentArchived);
+        }
         let opening = new.opening.clone().unwrap_or_default();
         let mut expires_at = new.expires_at;
         if let Some(opener) = opening.opener {
@@ -47,8 +52,8 @@ impl Transaction<'_, '_> {
         }
         self.connection.execute(
             "insert into api_keys (id, tenant, kind, name, role, secret, created, expires, user, scopes, opener,
-                address)
-             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                address, agent)
+             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             params![
                 Key16(new.id.uuid()),
                 Key16(context.tenant.uuid()),
@@ -62,6 +67,7 @@ impl Transaction<'_, '_> {
                 new.scopes.as_deref().map(rows::scopes_text),
                 opening.opener.map(|opener| Key16(opener.uuid())),
                 opening.address,
+                new.agent.map(|agent| Key16(agent.uuid())),
             ],
         )?;
         let key = self.key(context.tenant, new.id)?;
@@ -91,6 +97,15 @@ impl Transaction<'_, '_> {
             .connection
             .prepare_cached("select id from api_keys where opener = ?1 and revoked is null order by no")?
             .query_map([Key16(opener.uuid())], |row| Ok(rows::key_id(row.get(0)?)))?
+            .collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// The keys of an outside agent that were not revoked, in order of creation.
+    pub(super) fn keys_of_agent(&self, agent: AgentId) -> Result<Vec<KeyId>> {
+        Ok(self
+            .connection
+            .prepare_cached("select id from api_keys where agent = ?1 and revoked is null order by no")?
+            .query_map([Key16(agent.uuid())], |row| Ok(rows::key_id(row.get(0)?)))?
             .collect::<rusqlite::Result<_>>()?)
     }
 
@@ -156,8 +171,9 @@ fn runtime_credential(
     let found = connection
         .prepare_cached(&format!(
             "select t.tenant, t.id, t.agent, t.state, t.kind, a.owner,
-               (select replaced from replaced_tokens where token = ?1)
-             from agent_runtimes t cross join agent_accounts a on a.id = t.agent where {condition}"
+               (select replaced from replaced_tokens where token = ?1), u.role
+             from agent_runtimes t cross join agent_accounts a on a.id = t.agent left join users u on u.id = a.owner
+             where {condition}"
         ))?
         .query_row([secret.0], |row| {
             Ok(Credential::Runtime {
@@ -165,6 +181,7 @@ fn runtime_credential(
                 runtime: rows::runtime_id(row.get(1)?),
                 agent: rows::agent_id(row.get(2)?),
                 user: rows::maybe_user(row, 5)?,
+                role: rows::maybe_user(row, 5)?.map(|_| rows::role(row, 7)).transpose()?,
                 kind: rows::runtime_kind(row, 4)?,
                 state: rows::runtime_state(row, 3)?,
                 token: token(row)?,
@@ -196,6 +213,7 @@ fn worth(row: &Row<'_>) -> rusqlite::Result<Credential> {
         revoked: row.get(7)?,
         kind: rows::key_kind(row, 8)?,
         opener: rows::maybe_key(row, 9)?,
+        agent: row.get::<_, Option<_>>(10)?.map(rows::agent_id),
     })
 }
 

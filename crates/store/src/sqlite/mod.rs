@@ -71,8 +71,9 @@ use crate::{
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Class, Conversation, Created, Credential, Key,
         KeyKind, Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
-        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision,
-        PairingRequest, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
+        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, Pairing,
+        PairingDecision, PairingRequest, Proof, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord,
+        Runtime, Swept, TokenChange,
         retention::ITEMS_PER_TRANSACTION,
         task::{TaskFilter, TaskListed},
     },
@@ -255,8 +256,8 @@ impl Store for Sqlite {
         self.read(move |connection| runtimes::open_request(connection, code, at)).await
     }
 
-    async fn pairing_code(&self, code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)> {
-        self.read(move |connection| runtimes::open_code(connection, code, at)).await
+    async fn pairing(&self, proof: Proof, at: Timestamp) -> Result<Pairing> {
+        self.read(move |connection| runtimes::redeemable(connection, proof, at)).await
     }
 
     async fn decide_pairing(&self, context: Context, code: SecretHash, decision: PairingDecision) -> Result<()> {

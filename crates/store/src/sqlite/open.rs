@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0011_channel_tools.sql"),
     include_str!("migrations/0012_sessions.sql"),
     include_str!("migrations/0013_removal.sql"),
+    include_str!("migrations/0014_makers.sql"),
 ];
 
 /// The connection of the one writer. Brings the schema up to date.

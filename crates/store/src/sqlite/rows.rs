@@ -451,6 +451,7 @@ pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<Key> {
         scopes: maybe_scopes(row, 7)?,
         id: key_id(row.get(0)?),
         opening,
+        agent: row.get::<_, Option<_>>(11)?.map(agent_id),
         name: row.get(1)?,
         role: role(row, 2)?,
         created_at: time(row, 3)?,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::Command, secret::SecretHash,
+    AgentId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, rules::run::Command, secret::SecretHash,
     wire::runtime::RuntimeState,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Context, Error, Result, Woken, entry,
     record::{
-        AgentRef, Beat, Leases, NewPairingCode, NewPairingRequest, NewRuntime, PairingDecision, PairingRequest, Proof,
+        AgentRef, Beat, Leases, NewPairingCode, NewPairingRequest, NewRuntime, Pairing, PairingDecision, PairingRequest, Proof,
         REPLACED_LIFE, REUSE_INTERVAL, Runtime, RuntimeKind, TokenChange,
     },
 };
@@ -28,10 +28,10 @@ const CONFIRMED: i64 = 1;
 const REJECTED: i64 = 2;
 const USED: i64 = 3;
 
-const PAIRING: &str = "code, poll is not null, tenant, agent, device_name, labels, address, expires, state \
+const PAIRING: &str = "code, poll is not null, tenant, agent, device_name, labels, address, expires, state, maker \
      from pairing_codes";
 
-struct Pairing {
+struct PairingRow {
     code: SecretHash,
     /// Shown by a device, not made for an agent.
     device_first: bool,
@@ -41,6 +41,7 @@ struct Pairing {
     address: Option<String>,
     expires_at: Timestamp,
     state: i64,
+    maker: Option<KeyId>,
 }
 
 /// What a valid proof entitles a device to.
@@ -63,8 +64,15 @@ impl Transaction<'_, '_> {
         }
         self.no_peer(account.id)?;
         self.connection.execute(
-            "insert into pairing_codes (code, tenant, agent, expires, state) values (?1, ?2, ?3, ?4, ?5)",
-            params![new.code.0, Key16(context.tenant.uuid()), Key16(account.id.uuid()), new.expires_at.millis(), OPEN],
+            "insert into pairing_codes (code, tenant, agent, expires, state, maker) values (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                new.code.0,
+                Key16(context.tenant.uuid()),
+                Key16(account.id.uuid()),
+                new.expires_at.millis(),
+                OPEN,
+                new.maker.map(|maker| Key16(maker.uuid())),
+            ],
         )?;
         let created = entry::pairing_code_created(account.id, new.expires_at);
         self.log(context.tenant, context.stamp(), &created, None).map(drop)
@@ -94,20 +102,26 @@ impl Transaction<'_, '_> {
         decision: &PairingDecision,
     ) -> Result<()> {
         open_request(self.connection, code, context.at)?;
-        let (state, agent, logged) = match decision {
-            PairingDecision::Confirm(agent) => {
+        let (state, agent, maker, logged) = match decision {
+            PairingDecision::Confirm { agent, maker } => {
                 let account = self.account(context.tenant, agent)?;
                 if account.archived_at.is_some() {
                     return Err(Error::AgentArchived);
                 }
                 self.no_peer(account.id)?;
-                (CONFIRMED, Some(account.id), entry::pairing_confirmed(account.id))
+                (CONFIRMED, Some(account.id), *maker, entry::pairing_confirmed(account.id))
             }
-            PairingDecision::Reject => (REJECTED, None, entry::pairing_rejected()),
+            PairingDecision::Reject => (REJECTED, None, None, entry::pairing_rejected()),
         };
         self.connection.execute(
-            "update pairing_codes set state = ?2, tenant = ?3, agent = ?4 where code = ?1",
-            params![code.0, state, Key16(context.tenant.uuid()), agent.map(|agent| Key16(agent.uuid()))],
+            "update pairing_codes set state = ?2, tenant = ?3, agent = ?4, maker = ?5 where code = ?1",
+            params![
+                code.0,
+                state,
+                Key16(context.tenant.uuid()),
+                agent.map(|agent| Key16(agent.uuid())),
+                maker.map(|maker| Key16(maker.uuid())),
+            ],
         )?;
         self.log(context.tenant, context.stamp(), &logged, None).map(drop)
     }
@@ -160,34 +174,16 @@ impl Transaction<'_, '_> {
             device_name: new.device_name.clone(),
             labels: new.labels.clone(),
         };
-        let pairing = match new.proof {
+        let (pairing, tenant, agent) = match new.proof {
             Proof::Owner { tenant, agent } => return Ok(given(tenant, agent, None)),
-            Proof::Code(code) => self.pairing("code", code)?,
-            Proof::Poll(poll) => self.pairing("poll", poll)?,
+            Proof::Code(code) => proven(self.connection, new.proof, code, at)?,
+            Proof::Poll(poll) => proven(self.connection, new.proof, poll, at)?,
         };
-        let invalid = Error::PairingInvalid { agent: pairing.agent.map(|(_, agent)| agent) };
-        match (new.proof, pairing.device_first, pairing.state) {
-            (Proof::Code(_), true, _) | (Proof::Poll(_), false, _) | (_, _, USED) => return Err(invalid),
-            _ if pairing.expires_at <= at => return Err(invalid),
-            (Proof::Poll(_), true, OPEN) => return Err(Error::PairingPending),
-            (Proof::Poll(_), true, REJECTED) => return Err(Error::PairingRejected),
-            (Proof::Code(_), false, OPEN) | (Proof::Poll(_), true, CONFIRMED) => {}
-            _ => return Err(invalid),
-        }
-        let (tenant, agent) = pairing.agent.expect("a proven pairing has an agent");
         if !pairing.device_first {
             return Ok(given(tenant, agent, Some(pairing.code)));
         }
         let labels = pairing.labels.unwrap_or_else(Json::empty_object);
         Ok(Proven { tenant, agent, code: Some(pairing.code), device_name: pairing.device_name, labels })
-    }
-
-    fn pairing(&self, column: &'static str, secret: SecretHash) -> Result<Pairing> {
-        self.connection
-            .prepare_cached(&format!("select {PAIRING} where {column} = ?1"))?
-            .query_row([secret.0], pairing)
-            .optional()?
-            .ok_or(Error::PairingInvalid { agent: None })
     }
 
     pub(super) fn revoke_runtime(&mut self, context: &Context, id: RuntimeId) -> Result<Runtime> {
@@ -399,23 +395,46 @@ pub(super) fn open_request(connection: &Connection, code: SecretHash, at: Timest
     })
 }
 
-/// The agent of a code that a device can still redeem.
-pub(super) fn open_code(connection: &Connection, code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)> {
+/// What a proof is for that a device can still redeem.
+pub(super) fn redeemable(connection: &Connection, proof: Proof, at: Timestamp) -> Result<Pairing> {
+    let (found, tenant, agent) = match proof {
+        Proof::Owner { tenant, agent } => return Ok(Pairing { tenant, agent, maker: None }),
+        Proof::Code(secret) | Proof::Poll(secret) => proven(connection, proof, secret, at)?,
+    };
+    Ok(Pairing { tenant, agent, maker: found.maker })
+}
+
+/// The row of a proof that can still be redeemed, and the agent it is for.
+fn proven(
+    connection: &Connection,
+    proof: Proof,
+    secret: SecretHash,
+    at: Timestamp,
+) -> Result<(PairingRow, TenantId, AgentId)> {
+    let column = if matches!(proof, Proof::Poll(_)) { "poll" } else { "code" };
     let found = connection
-        .prepare_cached(&format!("select {PAIRING} where code = ?1"))?
-        .query_row([code.0], pairing)
+        .prepare_cached(&format!("select {PAIRING} where {column} = ?1"))?
+        .query_row([secret.0], pairing)
         .optional()?
         .ok_or(Error::PairingInvalid { agent: None })?;
-    let is_open = !found.device_first && found.state == OPEN && found.expires_at > at;
     let invalid = Error::PairingInvalid { agent: found.agent.map(|(_, agent)| agent) };
-    found.agent.filter(|_| is_open).ok_or(invalid)
+    match (proof, found.device_first, found.state) {
+        (Proof::Code(_), true, _) | (Proof::Poll(_), false, _) | (_, _, USED) => return Err(invalid),
+        _ if found.expires_at <= at => return Err(invalid),
+        (Proof::Poll(_), true, OPEN) => return Err(Error::PairingPending),
+        (Proof::Poll(_), true, REJECTED) => return Err(Error::PairingRejected),
+        (Proof::Code(_), false, OPEN) | (Proof::Poll(_), true, CONFIRMED) => {}
+        _ => return Err(invalid),
+    }
+    let (tenant, agent) = found.agent.expect("a proven pairing has an agent");
+    Ok((found, tenant, agent))
 }
 
 /// Reads [`PAIRING`].
-fn pairing(row: &Row<'_>) -> rusqlite::Result<Pairing> {
+fn pairing(row: &Row<'_>) -> rusqlite::Result<PairingRow> {
     let tenant = row.get::<_, Option<_>>(2)?.map(rows::tenant_id);
     let agent = row.get::<_, Option<_>>(3)?.map(rows::agent_id);
-    Ok(Pairing {
+    Ok(PairingRow {
         code: SecretHash(row.get(0)?),
         device_first: row.get(1)?,
         agent: tenant.zip(agent),
@@ -424,5 +443,6 @@ fn pairing(row: &Row<'_>) -> rusqlite::Result<Pairing> {
         address: row.get(6)?,
         expires_at: rows::time(row, 7)?,
         state: row.get(8)?,
+        maker: rows::maybe_key(row, 9)?,
     })
 }

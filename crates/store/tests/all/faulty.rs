@@ -175,10 +175,11 @@ impl Faulty {
 
     /// What a key stands for, as this engine sees it.
     async fn seen(&self, credential: Option<Credential>) -> Option<Credential> {
-        let Some(Credential::Key { tenant, key, user: Some(user), role, scopes, expires_at, revoked, kind, opener }) =
-            credential
-        else {
-            return credential;
+        let (tenant, key, user, role, revoked, kind) = match &credential {
+            Some(Credential::Key { tenant, key, user: Some(user), role, revoked, kind, .. }) => {
+                (*tenant, *key, *user, *role, *revoked, *kind)
+            }
+            Some(Credential::Key { .. } | Credential::Runtime { .. }) | None => return credential,
         };
         let owner = self.inner.user(tenant, UserRef::Id(user)).await.ok();
         let removed = owner.is_some_and(|owner| owner.removed_at.is_some());
@@ -186,7 +187,9 @@ impl Faulty {
         let keys = self.inner.keys(tenant, kind, Some(user), Page { limit: 1_000, cursor: None }).await;
         let own = keys.ok().and_then(|keys| keys.items.into_iter().find(|known| known.id == key));
         let role = own.filter(|_| self.has(Fault::IgnoresTheUsersRole)).map_or(role, |key| key.role);
-        Some(Credential::Key { tenant, key, user: Some(user), role, scopes, expires_at, revoked, kind, opener })
+        let Some(Credential::Key { scopes, expires_at, agent, opener, .. }) = credential else { return credential };
+        let user = Some(user);
+        Some(Credential::Key { tenant, key, user, role, scopes, expires_at, revoked, kind, agent, opener })
     }
 }
 
@@ -242,7 +245,7 @@ as_the_model! {
     fn create_pairing_code(context: Context, code: NewPairingCode) -> Result<()>;
     fn request_pairing(request: NewPairingRequest, at: Timestamp) -> Result<()>;
     fn pairing_request(code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
-    fn pairing_code(code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)>;
+    fn pairing(proof: Proof, at: Timestamp) -> Result<Pairing>;
     fn decide_pairing(context: Context, code: SecretHash, decision: PairingDecision) -> Result<()>;
     fn attach_runtime(runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;
     fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<Runtime>;

@@ -52,7 +52,7 @@ impl World {
         let agent = store.create_account(context.clone(), account).await.unwrap().id;
         let code = attache_protocol::secret::SecretHash([1; 32]);
         let expires_at = env.now().plus(Duration::from_secs(600));
-        let new = NewPairingCode { agent: AgentRef::Id(agent), code, expires_at };
+        let new = NewPairingCode { maker: None, agent: AgentRef::Id(agent), code, expires_at };
         store.create_pairing_code(context, new).await.unwrap();
         let new = NewRuntime {
             kind: RuntimeKind::Device,

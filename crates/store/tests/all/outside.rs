@@ -147,7 +147,7 @@ async fn an_agent_is_outside_or_has_a_device() {
         // Its device was paired before.
         assert_eq!(world.set(world.agent, URL, None).await, Err(Error::IsPaired));
         let expires_at = world.env.now().plus(LEASE);
-        let code = NewPairingCode { agent: AgentRef::Id(agent), code: SecretHash([5; 32]), expires_at };
+        let code = NewPairingCode { maker: None, agent: AgentRef::Id(agent), code: SecretHash([5; 32]), expires_at };
         let refused = world.store.create_pairing_code(world.context("key:owner"), code).await;
         assert_eq!(refused, Err(Error::IsPeer));
         for kind in [RuntimeKind::Device, RuntimeKind::AgentKey] {

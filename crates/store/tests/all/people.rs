@@ -39,6 +39,7 @@ impl World {
         let new = NewKey {
             id: self.env.key_id(),
             opening: (kind == KeyKind::Session).then(Opening::default),
+            agent: None,
             name: format!("key {secret}"),
             role: Role::Admin,
             user: Some(user),
@@ -388,6 +389,7 @@ async fn removing_a_user_revokes_their_keys_in_order_of_creation() {
             expires_at: None,
             revoked,
             kind: KeyKind::Api,
+            agent: None,
             opener: None,
         };
         let worth = credential(first, Role::Operator, false);
@@ -425,6 +427,7 @@ async fn a_session_ends_with_its_opener_and_never_outlives_it() {
         let new = |opener: Option<KeyId>, secret: u8, expires_at| NewKey {
             id: world.env.key_id(),
             opening: opener.map(|opener| Opening { opener: Some(opener), address: Some("192.0.2.1".to_owned()) }),
+            agent: None,
             name: "console".to_owned(),
             role: Role::Admin,
             user: Some(user),

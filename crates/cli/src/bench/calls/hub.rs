@@ -150,6 +150,7 @@ impl Checks {
         let key = NewKey {
             id: env.key_id(),
             opening: None,
+            agent: None,
             name: "bench".to_owned(),
             role: Role::Operator,
             user: Some(user),

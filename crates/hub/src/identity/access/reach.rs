@@ -90,8 +90,10 @@ impl Handle {
         if matches!(by.who, Who::Key { .. }) {
             return Ok(Reach::Person(Person { hub: self, by, kept: HashMap::new() }));
         }
-        let (Column::AgentKey | Column::Run, Who::Runtime { agent, .. } | Who::Run { agent, .. }) =
-            (by.column(), by.who)
+        let (
+            Column::AgentKey | Column::Run,
+            Who::Runtime { agent, .. } | Who::Outside { agent, .. } | Who::Run { agent, .. },
+        ) = (by.column(), by.who)
         else {
             return Ok(Reach::Table);
         };
@@ -187,15 +189,6 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// Whether a rule gives the agent to the caller by its name: then it is shared on purpose, also if it is its owner's
-    /// alone otherwise.
-    pub(crate) async fn is_named(&self, account: &Account) -> Result<bool> {
-        match self {
-            Self::Table | Self::Person(_) => Ok(false),
-            Self::Rules(agents) => agents.is_named(account).await,
-        }
-    }
-
     /// The rights of everybody who passed the work on, in common; `None` where no rule speaks about the caller.
     pub(crate) async fn chain<'r>(&'r mut self, links: &[AgentId]) -> Result<Option<Chain<'r, 'a>>> {
         let Self::Rules(agents) = self else { return Ok(None) };
@@ -212,7 +205,10 @@ pub(crate) fn holds(by: &Principal, run: &RunRecord) -> bool {
     match (by.who, &run.state.phase) {
         (Who::Runtime { runtime, .. }, Phase::Running(claim)) => claim.runtime == runtime,
         (Who::Run { run: own, .. }, Phase::Running(_)) => run.id == own,
-        (Who::Runtime { .. } | Who::Run { .. } | Who::Key { .. } | Who::Anonymous { .. }, _) => false,
+        (
+            Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Key { .. } | Who::Anonymous { .. },
+            _,
+        ) => false,
     }
 }
 
@@ -222,7 +218,7 @@ pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
     let (runtime, kind) = match by.who {
         Who::Key { .. } => return true,
         Who::Anonymous { agent } => return run.caller == by.actor() && run.agent == agent,
-        Who::Run { .. } => return run.caller == by.actor(),
+        Who::Run { .. } | Who::Outside { .. } => return run.caller == by.actor(),
         Who::Runtime { runtime, kind, .. } => (runtime, kind),
     };
     if kind == RuntimeKind::AgentKey && run.caller == by.actor() {
@@ -295,16 +291,11 @@ impl Agents<'_> {
         if !self.decide(&self.own, Object::Agent(target.agent())).is_allowed() {
             return Ok(false);
         }
-        match account.callers {
-            Callers::Everyone => Ok(true),
-            Callers::Owner if account.owner.is_some() && account.owner == self.by.user => Ok(true),
-            Callers::Owner => self.is_named(account).await,
-        }
-    }
-
-    async fn is_named(&self, account: &Account) -> Result<bool> {
-        let target = self.target(account).await?;
-        Ok(self.in_force.rules.rights(self.own.agent()).name(target.agent()))
+        // No rule opens an agent that is its owner's alone: rules are for admins, and the owner has not shared it.
+        Ok(match account.callers {
+            Callers::Everyone => true,
+            Callers::Owner => account.owner.is_some() && account.owner == self.by.user,
+        })
     }
 
     async fn target(&self, account: &Account) -> Result<Named> {

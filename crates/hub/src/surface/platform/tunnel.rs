@@ -16,6 +16,7 @@ use utoipa::IntoParams;
 use super::Answer;
 use crate::{
     Error, Handle, Principal, Result,
+    identity::Guard,
     surface::{
         extract::{self, Caller, From, Input, Params, Segment, id},
         reply,
@@ -83,7 +84,15 @@ pub(super) async fn join(
     if is_host {
         let by = owner(&parts, &hub).await?;
         let passage = hub.own_tunnel(&by, id(&tunnel, "tunnel")?)?;
-        return Ok(upgrade.on_upgrade(move |socket| tasks.track_future(tunnel::hold_host(hub, passage, socket, seat))));
+        // The tunnel ends with the key that opened it, this socket with the one that it came with.
+        let mut guard = Guard::new(&hub, &by);
+        let hold = move |socket| async move {
+            tokio::select! {
+                () = tunnel::hold_host(hub, passage, socket, seat) => {}
+                _ = guard.broken() => {}
+            }
+        };
+        return Ok(upgrade.on_upgrade(move |socket| tasks.track_future(hold(socket))));
     }
     let token = bearer(&parts.headers);
     let passage = match id(&tunnel, "tunnel").and_then(|id: TunnelId| hub.tunnel_of(id, token.unwrap_or_default())) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, DelegationId, Timestamp,
+    AgentId, DelegationId, KeyId, Timestamp,
     wire::{account::Callers, key::Role},
 };
 
@@ -76,8 +76,8 @@ impl Generator {
     }
 
     pub(super) fn create_pairing_code(&self) -> Step {
-        let new =
-            NewPairingCode { agent: self.agent_ref(), code: self.draw.secret(), expires_at: self.pairing_expiry() };
+        let (agent, code, expires_at) = (self.agent_ref(), self.draw.secret(), self.pairing_expiry());
+        let new = NewPairingCode { agent, code, expires_at, maker: self.maker() };
         Step::CreatePairingCode(self.context(), new)
     }
 
@@ -97,13 +97,20 @@ impl Generator {
         if self.draw.below(2) == 0 {
             return Step::PairingRequest(self.shown_code(), self.at());
         }
-        let made = self.draw.recent(&self.known.codes);
-        Step::PairingCode(made.unwrap_or_else(|| self.shown_code()), self.at())
+        let proof = match self.draw.below(3) {
+            0 => Proof::Poll(self.draw.recent(&self.known.requests).map_or_else(|| self.draw.secret(), |(_, poll)| poll)),
+            _ => Proof::Code(self.draw.recent(&self.known.codes).unwrap_or_else(|| self.shown_code())),
+        };
+        Step::PairingCode(proof, self.at())
+    }
+
+    fn maker(&self) -> Option<KeyId> {
+        self.draw.percent(50).then(|| self.draw.recent(&self.known.keys)).flatten()
     }
 
     pub(super) fn decide_pairing(&self) -> Step {
         let decision = match self.draw.below(10) {
-            0..8 => PairingDecision::Confirm(self.agent_ref()),
+            0..8 => PairingDecision::Confirm { agent: self.agent_ref(), maker: self.maker() },
             _ => PairingDecision::Reject,
         };
         Step::DecidePairing(self.context(), self.shown_code(), decision)
@@ -160,6 +167,7 @@ impl Generator {
                 opener: self.draw.percent(60).then(|| self.draw.recent(&self.known.keys)).flatten(),
                 address: self.draw.maybe_text(),
             }),
+            agent: self.draw.percent(10).then(|| self.agent()),
             name: self.draw.text(),
             role: self.draw.one_of(&Role::ALL).unwrap_or(Role::Viewer),
             secret: self.draw.secret(),
