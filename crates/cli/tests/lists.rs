@@ -289,7 +289,7 @@ fn a_long_result_or_task_leaves_its_page_whole() {
     assert!(runs[1]["input"]["text"].as_str().unwrap().starts_with("begins here xxx"));
     let result = &runs[6]["task_result"];
     assert_eq!(result["truncated"], true);
-    assert_eq!(result["full_output"]["bytes"], 1_288_894);
+    assert_eq!(result["full_output"]["bytes"], 1_288_895);
     assert!(result["text"].as_str().unwrap().starts_with("1\n2\n3\n"));
     let table = home.attache(&["runs", "--limit", "50"]).succeeds();
     assert_eq!(table.stdout.lines().count(), 8, "{}", table.stdout);
