@@ -1,11 +1,8 @@
 //! However much an agent says, and however many tasks there are: an answer stays small, and so does what it costs.
 
 use attache_protocol::{
-    Json,
-    wire::{
-        a2a::{ListTasks, Part, PushConfig, TaskList, TaskState},
-        event::kind,
-    },
+    EventKind, Json,
+    wire::a2a::{ListTasks, Part, PushConfig, TaskList, TaskState},
 };
 use serde_json::json;
 
@@ -109,7 +106,7 @@ async fn the_log_of_a_run_ends_at_64_mebibytes_and_the_run_does_not() {
         assert!(result.get().contains("The log of this run is full: its events weigh 64 MiB."), "{}", result.get());
         let newest = scene.world.hub.run_events(&scene.world.owner, run, Some(ended.last_seq - 2), None).await.unwrap();
         let kinds: Vec<&str> = newest.events.iter().map(|event| event.kind.as_str()).collect();
-        assert_eq!(kinds, [kind::LOG, "task.completed"]);
+        assert_eq!(kinds, [EventKind::TaskLog.as_str(), "task.completed"]);
         assert!(newest.events[0].data.get().contains("is full at 64 MiB"), "{}", newest.events[0].data.get());
         let answer = scene.owner().once(Ask::get(&task)).await.unwrap();
         assert!(answer.get().len() < MAX_ANSWER);

@@ -8,12 +8,12 @@ use std::{
 
 use attache_client::Hub;
 use attache_protocol::{
-    AskId, Json, RunId, RuntimeId,
+    AskId, EventKind, Json, RunId, RuntimeId,
     error::exit,
     rules::{permission::State, run::Status},
     wire::{
         ask::InputRequest,
-        event::{ArtifactChange, Event, kind},
+        event::{ArtifactChange, Event},
         output::OutputLocation,
         run::Run,
     },
@@ -112,7 +112,9 @@ async fn started(hub: &Hub, claimed: &Event) -> String {
 fn lost_sight(error: attache_client::Error, run: RunId) -> Failure {
     let failure = Failure::from(error);
     if failure.exit != exit::UNREACHABLE {
-        return failure;
+        // Whoever reads only the first line must not start it a second time.
+        let message = format!("run {run} goes on, but it cannot be followed: {}", failure.message);
+        return Failure { message, ..failure };
     }
     failure.hint(format!("The run is not lost: when the hub is back, go on with `attache watch {run}`."))
 }
@@ -190,11 +192,11 @@ impl<'a> Follower<'a> {
                             self.waits.learn(hub, &event).await;
                         }
                         self.take(run, &event)?;
-                        if event.kind == "task.claimed" && self.show == Show::Answer {
+                        if event.kind == EventKind::TaskClaimed && self.show == Show::Answer {
                             let started = started(hub, &event).await;
                             self.talk(Style::Dim, &started)?;
                         }
-                        if event.kind == "task.requeued" && self.show == Show::Answer {
+                        if event.kind == EventKind::TaskRequeued && self.show == Show::Answer {
                             queue::explain_new(self.context, hub, run).await;
                         }
                         self.put_question(hub).await?;
@@ -246,8 +248,8 @@ impl<'a> Follower<'a> {
             Show::Nothing => return Ok(()),
         }
         let data: Data = event.data.parse().unwrap_or_default();
-        match event.kind.as_str() {
-            kind::CHUNK => {
+        match event.event_kind() {
+            Some(EventKind::TaskChunk) => {
                 let Some(text) = data.text else { return Ok(()) };
                 self.gathered.push(&text);
                 if self.live && !text.is_empty() {
@@ -258,33 +260,30 @@ impl<'a> Follower<'a> {
                     self.waiting.enabled = false;
                 }
             }
-            kind::PROGRESS => {
+            Some(EventKind::TaskProgress) => {
                 let percent = data.percent.map(|percent| format!("{percent:.0} % ")).unwrap_or_default();
                 self.talk(Style::Dim, &format!("{percent}{}", data.message.unwrap_or_default()))?;
             }
-            kind::THOUGHT => self.talk(Style::Dim, &data.text.unwrap_or_default())?,
+            Some(EventKind::TaskThought) => self.talk(Style::Dim, &data.text.unwrap_or_default())?,
             // What a host prints for those who look for its mistakes; `--json` has it.
-            kind::LOG if data.level.as_deref() == Some("debug") => {}
-            kind::LOG => {
+            Some(EventKind::TaskLog) if data.level.as_deref() == Some("debug") => {}
+            Some(EventKind::TaskLog) => {
                 let level = data.level.filter(|level| level != "info").map(|level| format!("{level}: "));
                 let text = format!("{}{}", level.unwrap_or_default(), data.message.unwrap_or_default());
                 self.talk(Style::Dim, text.trim_end())?;
             }
-            kind::TOOL_CALL => {
+            Some(EventKind::TaskToolCall) => {
                 if let Some((style, text)) = self.tools.take(&event.data) {
                     self.talk(style, &text)?;
                 }
             }
-            kind::ARTIFACT => {
-                // One that comes piece by piece is told of once.
-                if let Ok(change) = event.data.parse::<ArtifactChange>()
-                    && self.artifacts.insert(change.artifact_id.clone())
-                {
+            Some(EventKind::ArtifactChanged) => {
+                if let Ok(change) = event.data.parse::<ArtifactChange>() {
                     self.talk(Style::Dim, &format!("artifact {}: {}", change.title(), change.about()))?;
                 }
             }
-            "task.claimed" => self.waiting.change("running"),
-            "task.requeued" => {
+            Some(EventKind::TaskClaimed) => self.waiting.change("running"),
+            Some(EventKind::TaskRequeued) => {
                 self.talk(Style::Busy, &format!("back in the queue: {}", data.reason.unwrap_or_default()))?;
                 self.waiting.change("waiting");
                 // The next device begins anew.

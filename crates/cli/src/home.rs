@@ -102,12 +102,17 @@ impl Home {
         Some(LocalHub { origin, key_file })
     }
 
-    /// Remembers where the hub of this machine is, so that other commands find it and its owner key.
-    pub(crate) fn remember_hub(&self, hub: &LocalHub) -> Result<(), Failure> {
+    /// Remembers where the hub of this machine is, so that other commands find it and its owner key. While another one
+    /// runs that is remembered already, commands stay with that one: it is handed back, and nothing changes.
+    pub(crate) fn remember_hub(&self, hub: &LocalHub) -> Result<Option<LocalHub>, Failure> {
+        if let Some(first) = self.recorded_hub().filter(|first| first.key_file != hub.key_file && first.is_running()) {
+            return Ok(Some(first));
+        }
         let (folder, file) = (self.hub(), self.address_file());
         private_folder(&folder).map_err(|error| Failure::file("use the folder", &folder, &error))?;
         let text = format!("{}\n{}\n", hub.origin, hub.key_file.display());
-        write_private(&file, text.as_bytes()).map_err(|error| Failure::file("write", &file, &error))
+        write_private(&file, text.as_bytes()).map_err(|error| Failure::file("write", &file, &error))?;
+        Ok(None)
     }
 
     /// Forgets it again, unless another hub has written there since.

@@ -100,7 +100,14 @@ impl Site {
             Failure::new("failed", exit, error.to_string())
         })?;
         let local = LocalHub { origin: origin(scheme, listen), key_file: data.join("admin.key") };
-        home.remember_hub(&local)?;
+        if let Some(first) = home.remember_hub(&local)? {
+            let (origin, key) = (&local.origin, local.key_file.display());
+            context.output.say_styled(
+                Style::Busy,
+                format_args!("Another hub of this machine runs at {}; commands without --hub go there.", first.origin),
+            );
+            context.output.say(format_args!("For this one: --hub {origin} --key-file {key}"));
+        }
         Ok(Self { hub, local, listener, home, lock })
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use attache_client::Hub;
 use attache_protocol::{
-    AskId, Json, PermissionId, RunId,
+    AskId, EventKind, Json, PermissionId, RunId,
     rules::permission::{Scope, Source, State},
     wire::{
         event::Event,
@@ -99,7 +99,7 @@ impl Waits {
 
     /// Asks the hub what whoever decided is called.
     pub(crate) async fn learn(&mut self, hub: &Hub, event: &Event) {
-        if event.kind == "permission.decided" {
+        if event.kind == EventKind::PermissionDecided {
             let by = event.data.parse::<Data>().unwrap_or_default().by;
             self.names = Names::of(hub, by).await;
         }
@@ -109,8 +109,8 @@ impl Waits {
     pub(crate) fn take(&mut self, run: RunId, event: &Event) -> Option<Said> {
         let data = || event.data.parse::<Data>().unwrap_or_default();
         let said = |style, text, line| Some(Said { style, text, line });
-        match event.kind.as_str() {
-            "permission.requested" => {
+        match event.event_kind() {
+            Some(EventKind::PermissionRequested) => {
                 let Data { tool, input, undisclosed, reason, paths, .. } = data();
                 let brief = input.map_or_else(String::new, |input| {
                     let known = without_input(&input, &undisclosed, reason.as_deref(), &paths);
@@ -119,7 +119,7 @@ impl Waits {
                 self.asked = Some((tool.unwrap_or_default(), brief));
                 None
             }
-            "action.required" => {
+            Some(EventKind::ActionRequired) => {
                 let Data { kind, permission_request_id, .. } = data();
                 if kind.as_deref() != Some("approval") {
                     return None;
@@ -134,7 +134,7 @@ impl Waits {
                 }
                 said(Style::Busy, text, Some("waits for approval"))
             }
-            "permission.decided" => {
+            Some(EventKind::PermissionDecided) => {
                 let Data { permission_request_id, state, source, by, comment, .. } = data();
                 self.settled(
                     |question| matches!(question, Question::Approval(id) if Some(*id) == permission_request_id),
@@ -150,7 +150,7 @@ impl Waits {
                     (State::Pending | State::Cancelled, _) => None,
                 }
             }
-            "task.input_required" => {
+            Some(EventKind::TaskInputRequired) => {
                 let Data { prompt, input_request_id, .. } = data();
                 let prompt = prompt.unwrap_or_default();
                 if self.may_type {
@@ -160,7 +160,7 @@ impl Waits {
                 let how = format!("  answer it: attache runs input {run} \"…\"{}", self.suffix);
                 said(Style::Busy, format!("asks for input: {}\n{how}", clean::exact(&prompt)), Some("waits for input"))
             }
-            "task.authorization_required" => {
+            Some(EventKind::TaskAuthorizationRequired) => {
                 let (prompt, suffix) = (data().prompt, &self.suffix);
                 let text = format!(
                     "{}\n  tell it something meanwhile: attache runs input {run} \"…\"{suffix}",
@@ -168,13 +168,15 @@ impl Waits {
                 );
                 said(Style::Busy, text, Some("waits to be authorized"))
             }
-            "task.input_received" => {
+            Some(EventKind::TaskInputReceived) => {
                 let answered = data().input_request_id;
                 self.settled(|question| matches!(question, Question::Input { id, .. } if *id == answered));
                 None
             }
-            "task.waiting" if data().waiting.is_none() => said(Style::Dim, String::new(), Some("running")),
-            "task.requeued" => {
+            Some(EventKind::TaskWaiting) if data().waiting.is_none() => {
+                said(Style::Dim, String::new(), Some("running"))
+            }
+            Some(EventKind::TaskRequeued) => {
                 self.open.clear();
                 self.shown = false;
                 None

@@ -47,6 +47,19 @@ fn an_answer_whose_pieces_were_lost_is_printed_whole() {
 }
 
 #[test]
+fn a_key_that_cannot_follow_a_run_starts_none() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let key = home.path().join("call.key");
+    let key = key.to_str().unwrap();
+    home.attache(&["keys", "add", "caller", "--scope", "call", "--role", "operator", "--to-file", key]).succeeds();
+    let ran = home.attache(&["ask", "builder", "count", "--hub", &hub.url, "--key-file", key]).exits(4);
+    assert!(ran.stderr.contains("nothing was started"), "{}", ran.stderr);
+    assert_eq!(hub.get("/api/v1/task-runs")["task_runs"], json!([]));
+}
+
+#[test]
 fn a_failed_run_shows_what_came_of_it() {
     let home = Home::new();
     let _up = home.up(&[]);

@@ -62,6 +62,21 @@ fn a_task_hands_over_a_file() {
 }
 
 #[test]
+fn a_second_hub_does_not_take_the_commands_of_the_first() {
+    let home = Home::new();
+    let first = home.hub(&[]);
+    first.add_agent("first");
+    let elsewhere = home.path().join("elsewhere");
+    let second = home.hub(&["--data", elsewhere.to_str().unwrap()]);
+    second.process.tells("Another hub of this machine runs at");
+    assert!(home.attache(&["agents"]).succeeds().stdout.contains("first"));
+    assert!(second.process.terminate().success());
+    assert!(home.attache(&["agents"]).succeeds().stdout.contains("first"));
+    assert!(first.process.terminate().success());
+    assert!(!home.a2a().join("hub/address").exists(), "the first one forgets it");
+}
+
+#[test]
 fn a_restart_finds_the_same_agent_and_pairing() {
     let home = Home::new();
     let first = home.up(&[]);

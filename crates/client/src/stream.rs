@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, fmt, time::Duration};
 
 use attache_protocol::{
-    Json, RunId, Timestamp,
-    wire::event::{Event, Range, SNAPSHOT_REPAIRED},
+    EventKind, Json, RunId, Timestamp,
+    wire::event::{Event, Range},
 };
 use reqwest::{
     Method, Response,
@@ -94,7 +94,7 @@ impl EventStream {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 self.seen = event.seq;
-                if is_terminal(&event.kind) {
+                if event.event_kind().is_some_and(EventKind::is_terminal) {
                     self.state = State::Ended;
                     self.ready.clear();
                 }
@@ -212,7 +212,7 @@ impl EventStream {
     fn accept_all(&mut self, events: Vec<Event>) -> bool {
         let mut last = self.ready.back().map_or(self.seen, |event| event.seq);
         for event in events {
-            if event.kind == SNAPSHOT_REPAIRED {
+            if event.kind == EventKind::SnapshotRepaired {
                 // The events before it are gone for good; it stands in for them.
                 let to = event.data.parse().map_or(event.seq, |Missing { missing }| missing.to);
                 last = last.max(to);
@@ -249,10 +249,6 @@ impl fmt::Debug for EventStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventStream").field("run", &self.run).field("seen", &self.seen).finish_non_exhaustive()
     }
-}
-
-fn is_terminal(kind: &str) -> bool {
-    matches!(kind, "task.completed" | "task.failed" | "task.cancelled")
 }
 
 /// The data of a message is the whole event; a server that sends only the event's own data is understood as well.

@@ -7,7 +7,7 @@ use attache_hub::{
     identity::{Action, Verdict},
     stream::{Changes, RunFollow, TenantFollow},
 };
-use attache_protocol::{AgentId, RunId, log::Row};
+use attache_protocol::{AgentId, EventKind, RunId, log::Row};
 use axum::{
     extract::{Path, Query, State},
     http::HeaderMap,
@@ -203,7 +203,7 @@ impl Log {
                     // A carriage return would end a line of the stream.
                     let html = Fragment { item: &item }.render().unwrap_or_default().replace('\r', "");
                     self.ready.push_back(Event::default().event("item").id(event.seq.to_string()).data(html));
-                    if changes_the_run(&event.kind) {
+                    if event.event_kind().is_some_and(changes_the_run) {
                         self.ready.push_back(Event::default().event("changed").data(&event.kind));
                     }
                 }
@@ -221,21 +221,19 @@ impl Log {
 }
 
 /// Whether the parts around the log look different after this event.
-fn changes_the_run(kind: &str) -> bool {
-    matches!(
-        kind,
-        "task.created"
-            | "task.claimed"
-            | "task.requeued"
-            | "task.waiting"
-            | "task.input_required"
-            | "task.authorization_required"
-            | "task.input_withdrawn"
-            | "task.input_received"
-            | "permission.requested"
-            | "permission.decided"
-            | "task.completed"
-            | "task.failed"
-            | "task.cancelled"
-    )
+const fn changes_the_run(kind: EventKind) -> bool {
+    kind.is_terminal()
+        || matches!(
+            kind,
+            EventKind::TaskCreated
+                | EventKind::TaskClaimed
+                | EventKind::TaskRequeued
+                | EventKind::TaskWaiting
+                | EventKind::TaskInputRequired
+                | EventKind::TaskAuthorizationRequired
+                | EventKind::TaskInputWithdrawn
+                | EventKind::TaskInputReceived
+                | EventKind::PermissionRequested
+                | EventKind::PermissionDecided
+        )
 }

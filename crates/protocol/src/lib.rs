@@ -6,6 +6,7 @@ pub mod access_file;
 pub mod clock;
 pub mod env;
 pub mod error;
+pub mod event_kind;
 pub mod id;
 pub mod json;
 pub mod log;
@@ -17,6 +18,7 @@ pub mod time;
 pub mod wire;
 
 pub use error::Code;
+pub use event_kind::{EventKind, EventScope};
 pub use id::{
     AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, KeyId,
     MessageId, PermissionId, RunId, RuntimeId, TenantId, TunnelId, UserId, WorkspaceId,

@@ -3,14 +3,11 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{id::RunId, json::Json, time::Timestamp};
+use crate::{EventKind, id::RunId, json::Json, time::Timestamp};
 
 pub const GENESIS: [u8; 32] = [0; 32];
 
-/// The type of the row that says which rows retention removed; its data is a [`Removal`].
-pub const REMOVED: &str = "log.removed";
-
-/// Rows that retention removed from the front of the log.
+/// The data of `log.removed`: rows that retention removed from the front of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removal {
     /// The last of them.
@@ -88,6 +85,11 @@ impl Entry<'_> {
 // === impl Row ===
 
 impl Row {
+    /// `None` for a kind that this build does not know.
+    pub fn event_kind(&self) -> Option<EventKind> {
+        EventKind::parse(&self.kind)
+    }
+
     pub fn entry(&self) -> Entry<'_> {
         Entry {
             seq: self.seq,

@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use attache_client::{Backoff, Hub};
 use attache_protocol::{
-    Code, Json, RunId,
+    Code, EventKind, Json, RunId,
     env::Env,
     json,
     wire::{
         adapter::{self, event},
-        event::{Event, kind},
+        event::Event,
         run::ProgressRequest,
         usage::Used,
     },
@@ -414,14 +414,14 @@ impl Known {
 
     fn count(&mut self, event: &Event) {
         let length = || event.data.text_member("text").map_or(0, |text| text.len());
-        match event.kind.as_str() {
-            "task.claimed" => *self = Self::default(),
-            kind::PROGRESS => self.progress += 1,
-            kind::LOG => self.log += 1,
-            kind::TOOL_CALL => self.tool_call += 1,
-            kind::ARTIFACT => self.artifact += 1,
-            kind::CHUNK => self.chunk += length(),
-            kind::THOUGHT => self.thought += length(),
+        match event.event_kind() {
+            Some(EventKind::TaskClaimed) => *self = Self::default(),
+            Some(EventKind::TaskProgress) => self.progress += 1,
+            Some(EventKind::TaskLog) => self.log += 1,
+            Some(EventKind::TaskToolCall) => self.tool_call += 1,
+            Some(EventKind::ArtifactChanged) => self.artifact += 1,
+            Some(EventKind::TaskChunk) => self.chunk += length(),
+            Some(EventKind::TaskThought) => self.thought += length(),
             _ => {}
         }
     }

@@ -3,12 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use attache_client::{Backoff, Hub, channel::State};
-use attache_protocol::{
-    AskId, Json, RunId,
-    env::Env,
-    rules::run::Status,
-    wire::event::{Event, SNAPSHOT_REPAIRED},
-};
+use attache_protocol::{AskId, EventKind, Json, RunId, env::Env, rules::run::Status, wire::event::Event};
 use serde::Deserialize;
 
 use crate::{inbox::Inbox, progress::Claimant};
@@ -105,7 +100,7 @@ async fn follow(claimant: &Claimant, source: Source, inbox: &Inbox) {
                 if let Some(reason) = reason(&event, epoch, &mut ours) {
                     return stop.set(reason);
                 }
-                let is_input = ours && source == Source::Pull && event.kind == "task.input_received";
+                let is_input = ours && source == Source::Pull && event.kind == EventKind::TaskInputReceived;
                 if is_input && let Ok(Received { input_request_id: None, parts }) = event.data.parse() {
                     inbox.give_input(run, parts);
                 }
@@ -118,17 +113,17 @@ async fn follow(claimant: &Claimant, source: Source, inbox: &Inbox) {
 }
 
 fn reason(event: &Event, epoch: i64, ours: &mut bool) -> Option<&'static str> {
-    match event.kind.as_str() {
-        "task.cancelled" => Some("the run was cancelled"),
-        "task.completed" | "task.failed" => Some("the run has ended at the hub"),
+    match event.event_kind() {
+        Some(EventKind::TaskCancelled) => Some("the run was cancelled"),
+        Some(EventKind::TaskCompleted | EventKind::TaskFailed) => Some("the run has ended at the hub"),
         // Whatever came before our own claim was about others.
-        "task.requeued" if *ours => Some("the hub took the run back"),
-        "task.claimed" => {
+        Some(EventKind::TaskRequeued) if *ours => Some("the hub took the run back"),
+        Some(EventKind::TaskClaimed) => {
             let claimed = event.data.parse::<Claimed>().map_or(epoch, |claimed| claimed.epoch);
             *ours = claimed == epoch;
             (claimed > epoch).then_some("another claim owns the run")
         }
-        SNAPSHOT_REPAIRED => {
+        Some(EventKind::SnapshotRepaired) => {
             *ours = true;
             None
         }

@@ -9,7 +9,7 @@ pub(crate) mod people;
 pub(crate) mod removal;
 
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,
+    AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,
     rules::run::{Event, FailureCode, Waiting, Worker},
     wire::account::Callers,
 };
@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::record::{Artifact, Outcome};
 
 /// A row's `type` and `data`, before it has a seq, a time and an actor.
-pub(crate) type Entry = (&'static str, Json);
+pub(crate) type Entry = (EventKind, Json);
 
 #[derive(Serialize)]
 struct Named<'a> {
@@ -138,68 +138,68 @@ pub(crate) fn runtime_actor(runtime: RuntimeId) -> String {
 
 /// Retention removed the rows up to this one.
 pub(crate) fn log_removed(through: i64, hash: &[u8; 32]) -> Entry {
-    (log::REMOVED, Json::of(&log::Removal { through, hash: log::hex(hash) }))
+    (EventKind::LogRemoved, Json::of(&log::Removal { through, hash: log::hex(hash) }))
 }
 
 pub(crate) fn tenant_created(name: &str) -> Entry {
-    ("tenant.created", Json::of(&Named { name }))
+    (EventKind::TenantCreated, Json::of(&Named { name }))
 }
 
 pub(crate) fn agent_created(agent: AgentId, name: &str) -> Entry {
-    ("agent.created", Json::of(&NamedAgent { agent_id: agent, name }))
+    (EventKind::AgentCreated, Json::of(&NamedAgent { agent_id: agent, name }))
 }
 
 /// `callers` where the change says who may put the agent to work.
 pub(crate) fn agent_updated(agent: AgentId, callers: Option<Callers>) -> Entry {
-    ("agent.updated", Json::of(&UpdatedAgent { agent_id: agent, callers }))
+    (EventKind::AgentUpdated, Json::of(&UpdatedAgent { agent_id: agent, callers }))
 }
 
 pub(crate) fn agent_archived(agent: AgentId) -> Entry {
-    ("agent.archived", Json::of(&Agent { agent_id: agent }))
+    (EventKind::AgentArchived, Json::of(&Agent { agent_id: agent }))
 }
 
 pub(crate) fn pairing_code_created(agent: AgentId, expires_at: Timestamp) -> Entry {
-    ("pairing.code_created", Json::of(&PairingCode { agent_id: agent, expires_at }))
+    (EventKind::PairingCodeCreated, Json::of(&PairingCode { agent_id: agent, expires_at }))
 }
 
 pub(crate) fn pairing_confirmed(agent: AgentId) -> Entry {
-    ("pairing.confirmed", Json::of(&Agent { agent_id: agent }))
+    (EventKind::PairingConfirmed, Json::of(&Agent { agent_id: agent }))
 }
 
 pub(crate) fn pairing_rejected() -> Entry {
-    ("pairing.rejected", Json::empty_object())
+    (EventKind::PairingRejected, Json::empty_object())
 }
 
 pub(crate) fn runtime_attached(agent: AgentId, runtime: RuntimeId, device_name: Option<&str>) -> Entry {
-    ("runtime.attached", Json::of(&Device { agent_id: agent, runtime_id: runtime, device_name }))
+    (EventKind::RuntimeAttached, Json::of(&Device { agent_id: agent, runtime_id: runtime, device_name }))
 }
 
 pub(crate) fn runtime_superseded(agent: AgentId, runtime: RuntimeId) -> Entry {
-    ("runtime.superseded", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+    (EventKind::RuntimeSuperseded, Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
 }
 
 pub(crate) fn runtime_revoked(agent: AgentId, runtime: RuntimeId) -> Entry {
-    ("runtime.revoked", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+    (EventKind::RuntimeRevoked, Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
 }
 
 pub(crate) fn runtime_token_rotated(agent: AgentId, runtime: RuntimeId) -> Entry {
-    ("runtime.token_rotated", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+    (EventKind::RuntimeTokenRotated, Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
 }
 
 pub(crate) fn runtime_token_reused(agent: AgentId, runtime: RuntimeId) -> Entry {
-    ("runtime.token_reused", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+    (EventKind::RuntimeTokenReused, Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
 }
 
 pub(crate) fn runtime_online(agent: AgentId, runtime: RuntimeId) -> Entry {
-    ("runtime.online", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+    (EventKind::RuntimeOnline, Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
 }
 
 pub(crate) fn runtime_offline(agent: AgentId, runtime: RuntimeId) -> Entry {
-    ("runtime.offline", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+    (EventKind::RuntimeOffline, Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
 }
 
 pub(crate) fn task_created(agent: AgentId, task_type: &str) -> Entry {
-    (Event::CREATED, Json::of(&Task { agent_id: agent, task_type }))
+    (EventKind::TaskCreated, Json::of(&Task { agent_id: agent, task_type }))
 }
 
 pub(crate) fn task_claimed(runtime: RuntimeId, epoch: i64, attempt: i64) -> Entry {
@@ -235,38 +235,33 @@ pub(crate) fn task_waiting(waiting: Option<Waiting>) -> Entry {
 
 /// A worker's call with an epoch that is not the current one. `call` is one of [`call`].
 pub(crate) fn task_refused(run: RunId, call: &'static str, by: Worker) -> Entry {
-    ("task.refused", Json::of(&Refused { task_run_id: run, call, epoch: by.epoch }))
+    (EventKind::TaskRefused, Json::of(&Refused { task_run_id: run, call, epoch: by.epoch }))
 }
 
 /// What a run used in all, which its worker only knew after the run had ended.
 pub(crate) fn task_usage(run: RunId, usage: &Json) -> Entry {
-    ("task.usage", Json::of(&LateUsage { task_run_id: run, usage }))
+    (EventKind::TaskUsage, Json::of(&LateUsage { task_run_id: run, usage }))
 }
 
 pub(crate) fn push_configured(run: RunId, config: &str) -> Entry {
-    ("push.configured", Json::of(&Push { task_run_id: run, config_id: config }))
+    (EventKind::PushConfigured, Json::of(&Push { task_run_id: run, config_id: config }))
 }
 
 pub(crate) fn push_removed(run: RunId, config: &str) -> Entry {
-    ("push.removed", Json::of(&Push { task_run_id: run, config_id: config }))
-}
-
-/// Whether subscribers of a run are told of its rows of this type.
-pub(crate) fn is_pushed(kind: &str) -> bool {
-    matches!(kind, "task.claimed" | "task.requeued" | "task.waiting") || shows_output(kind)
+    (EventKind::PushRemoved, Json::of(&Push { task_run_id: run, config_id: config }))
 }
 
 pub(crate) fn conversation_created(conversation: ConversationId) -> Entry {
-    ("conversation.created", Json::of(&Conversation { conversation_id: conversation }))
+    (EventKind::ConversationCreated, Json::of(&Conversation { conversation_id: conversation }))
 }
 
 pub(crate) fn message_added(conversation: ConversationId, message: MessageId) -> Entry {
-    ("message.added", Json::of(&Message { conversation_id: conversation, message_id: message }))
+    (EventKind::MessageAdded, Json::of(&Message { conversation_id: conversation, message_id: message }))
 }
 
 pub(crate) fn artifact_changed(artifact: &Artifact) -> Entry {
     let Artifact { id, workspace, ref name, size, .. } = *artifact;
-    ("artifact.changed", Json::of(&Change { artifact_id: id, workspace_id: workspace, name, size }))
+    (EventKind::ArtifactChanged, Json::of(&Change { artifact_id: id, workspace_id: workspace, name, size }))
 }
 
 /// The calls of a worker that an epoch fences, as `task.refused` names them.
@@ -289,7 +284,7 @@ pub(crate) mod call {
 
 /// Whether the run's stream shows the run's result in events of this type.
 pub(crate) fn shows_output(kind: &str) -> bool {
-    matches!(kind, "task.completed" | "task.failed" | "task.cancelled")
+    EventKind::parse(kind).is_some_and(EventKind::is_terminal)
 }
 
 /// `data` of a terminal row with the run's result as its first member, as the run's stream shows it.

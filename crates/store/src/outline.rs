@@ -1,6 +1,7 @@
 //! Gathers a run's outline: what shows how it is, out of a stream that may be far larger.
 
-use attache_protocol::wire::event::{Event, kind};
+use attache_protocol::EventKind;
+use attache_protocol::wire::event::Event;
 
 use crate::{
     entry,
@@ -34,7 +35,10 @@ impl Outline {
                 return Ok(());
             }
             self.reached = Some(event.seq);
-            if matches!(event.kind.as_str(), kind::CHUNK | kind::PROGRESS | kind::ARTIFACT) {
+            if matches!(
+                event.event_kind(),
+                Some(EventKind::TaskChunk | EventKind::TaskProgress | EventKind::ArtifactChanged)
+            ) {
                 self.events.push(event);
             }
         }

@@ -15,8 +15,8 @@ pub mod task;
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp,
-    UserId, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, EventKind, Json, KeyId, MessageId, RunId, RuntimeId, TenantId,
+    Timestamp, UserId, WorkspaceId,
     rules::{
         quota::Budget,
         run::{FailureCode, Limits, State, Status},
@@ -353,8 +353,7 @@ pub struct Claimed {
 /// One event of a run's own stream, before it has a seq.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEvent {
-    /// One of `wire::event::kind`.
-    pub kind: &'static str,
+    pub kind: EventKind,
     pub data: Json,
 }
 

@@ -14,10 +14,10 @@ use std::{collections::HashSet, sync::Arc};
 
 use attache_hub::stream::RunOutline;
 use attache_protocol::{
-    Json, Timestamp,
+    EventKind, Json, Timestamp,
     wire::{
         a2a::{Artifact, Message, Part, Role, StatusUpdate, StreamResponse, Task, TaskState, TaskStatus},
-        event::{Event, Repaired, SNAPSHOT_REPAIRED, kind},
+        event::{Event, Repaired},
         run::Run,
     },
 };
@@ -196,24 +196,24 @@ impl View {
     /// Takes the next event and says what has changed.
     pub(crate) fn take(&mut self, event: &Event) -> Vec<StreamResponse> {
         self.seq = event.seq;
-        match event.kind.as_str() {
-            "task.claimed" => self.turn(TaskState::TaskStateWorking, None, event.at),
-            "task.requeued" => self.turn(TaskState::TaskStateSubmitted, None, event.at),
-            kind::PROGRESS => self.progressed(event),
-            kind::THOUGHT => self.spoke(event, "thought"),
-            kind::LOG => self.spoke(event, "log"),
-            kind::TOOL_CALL => self.called(event),
-            kind::CHUNK => self.chunk(event),
-            kind::ARTIFACT => self.changed(event),
-            "permission.requested" => self.requested(event),
-            "permission.decided" => self.settled(event),
-            "task.input_required" => self.input_required(event),
-            "task.authorization_required" => self.authorization_required(event),
-            "task.input_withdrawn" => self.withdrawn(event),
-            "task.input_received" => self.input_received(event),
-            "task.waiting" => self.waits(event),
-            "task.completed" | "task.failed" | "task.cancelled" => self.ended(event),
-            SNAPSHOT_REPAIRED => self.repaired(event),
+        match event.event_kind() {
+            Some(EventKind::TaskClaimed) => self.turn(TaskState::TaskStateWorking, None, event.at),
+            Some(EventKind::TaskRequeued) => self.turn(TaskState::TaskStateSubmitted, None, event.at),
+            Some(EventKind::TaskProgress) => self.progressed(event),
+            Some(EventKind::TaskThought) => self.spoke(event, "thought"),
+            Some(EventKind::TaskLog) => self.spoke(event, "log"),
+            Some(EventKind::TaskToolCall) => self.called(event),
+            Some(EventKind::TaskChunk) => self.chunk(event),
+            Some(EventKind::ArtifactChanged) => self.changed(event),
+            Some(EventKind::PermissionRequested) => self.requested(event),
+            Some(EventKind::PermissionDecided) => self.settled(event),
+            Some(EventKind::TaskInputRequired) => self.input_required(event),
+            Some(EventKind::TaskAuthorizationRequired) => self.authorization_required(event),
+            Some(EventKind::TaskInputWithdrawn) => self.withdrawn(event),
+            Some(EventKind::TaskInputReceived) => self.input_received(event),
+            Some(EventKind::TaskWaiting) => self.waits(event),
+            Some(EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled) => self.ended(event),
+            Some(EventKind::SnapshotRepaired) => self.repaired(event),
             _ => Vec::new(),
         }
     }
@@ -401,15 +401,15 @@ impl View {
     fn ended(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(ended) = event.data.parse::<Ended>() else { return Vec::new() };
         self.usage = ended.usage;
-        self.close(&event.kind, ended.output.as_ref(), event.at)
+        self.close(event.event_kind(), ended.output.as_ref(), event.at)
     }
 
     /// From here on nothing changes any more.
-    fn close(&mut self, kind: &str, output: Option<&Json>, at: Timestamp) -> Vec<StreamResponse> {
+    fn close(&mut self, kind: Option<EventKind>, output: Option<&Json>, at: Timestamp) -> Vec<StreamResponse> {
         self.asked.clear();
         let outcome = match kind {
-            "task.completed" => Outcome::completed(output, &self.origin),
-            "task.failed" => Outcome::failed(output),
+            Some(EventKind::TaskCompleted) => Outcome::completed(output, &self.origin),
+            Some(EventKind::TaskFailed) => Outcome::failed(output),
             _ => Outcome::cancelled(output),
         };
         let mut updates = Vec::new();
@@ -448,6 +448,6 @@ impl View {
         self.seq = run.last_seq;
         self.usage.clone_from(&run.usage);
         let kind = said::ending(run.status);
-        self.close(kind, run.task_result.as_ref(), run.ended_at.unwrap_or(run.created_at));
+        self.close(Some(kind), run.task_result.as_ref(), run.ended_at.unwrap_or(run.created_at));
     }
 }

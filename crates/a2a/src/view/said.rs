@@ -1,7 +1,7 @@
 //! What the events of a run say, as far as a task shows it.
 
 use attache_protocol::{
-    Json,
+    EventKind, Json,
     rules::run::Status,
     wire::{
         a2a::{Artifact, Content, Message, Part, Role, TaskState},
@@ -162,11 +162,11 @@ pub(super) const fn state(run: &Run) -> TaskState {
 }
 
 /// The event that such a run ended with.
-pub(super) const fn ending(status: Status) -> &'static str {
+pub(super) const fn ending(status: Status) -> EventKind {
     match status {
-        Status::Completed => "task.completed",
-        Status::Failed => "task.failed",
-        Status::Pending | Status::Running | Status::Cancelled => "task.cancelled",
+        Status::Completed => EventKind::TaskCompleted,
+        Status::Failed => EventKind::TaskFailed,
+        Status::Pending | Status::Running | Status::Cancelled => EventKind::TaskCancelled,
     }
 }
 

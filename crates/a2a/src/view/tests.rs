@@ -230,10 +230,10 @@ fn a_long_story_keeps_its_newest_end() {
     for seq in 1..=40_000 {
         let text = format!("step {seq} {}", "x".repeat(60));
         let event = match seq % 2 {
-            0 => event(seq, kind::PROGRESS, &json!({"message": text})),
+            0 => event(seq, EventKind::TaskProgress.as_str(), &json!({"message": text})),
             _ => event(
                 seq,
-                kind::ARTIFACT,
+                EventKind::ArtifactChanged.as_str(),
                 &json!({"artifact_id": "log", "parts": [{"text": text}], "append": true, "last_chunk": false}),
             ),
         };

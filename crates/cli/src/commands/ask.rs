@@ -4,7 +4,7 @@ mod attachment;
 
 use std::{io::Read as _, path::PathBuf, time::Duration};
 
-use attache_client::{Call, Client, Hub};
+use attache_client::{Call, Client, Hub, Page, RunFilter};
 use attache_protocol::{
     ConversationId, Json, RunId,
     error::exit,
@@ -104,6 +104,15 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         return Err(Failure::usage("the task is empty").hint("Say what to do: attache ask AGENT \"…\""));
     }
     let hub = context.hub(&args.hub)?;
+    if !args.no_wait {
+        // A key that may call but not read would start work whose answer it cannot see.
+        let newest = RunFilter { page: Page { limit: Some(1), cursor: None }, ..RunFilter::default() };
+        hub.runs(&newest).await.map_err(|error| {
+            let failure = Failure::from(error);
+            let message = format!("nothing was started: this key cannot follow a run ({})", failure.message);
+            Failure { message, ..failure }
+        })?;
+    }
     let conversation = match &args.conversation {
         Some(conversation) => Some(conversation.conversation(&hub).await?),
         None => None,

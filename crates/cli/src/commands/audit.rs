@@ -7,7 +7,7 @@ use std::{
 
 use attache_client::{Hub, a2a::verify::verify_text};
 use attache_protocol::{
-    Json, Timestamp,
+    EventKind, Json, Timestamp,
     error::exit,
     log,
     wire::audit::{AuditPage, Checkpoint},
@@ -343,7 +343,7 @@ impl Chain {
         if row.seq != self.head + 1 || !row.follows(&self.hash) {
             return self.fail(row.seq, Problem::Changed);
         }
-        if row.kind == log::REMOVED
+        if row.kind == EventKind::LogRemoved
             && let Ok(removal) = row.data.parse::<log::Removal>()
         {
             self.removed = Some(removal.through);
@@ -473,7 +473,7 @@ mod tests {
         };
         let explained = |chain: &mut Chain| chain.explain_floor();
         assert_eq!(check(&whole[2..], &explained), Some((2, Problem::RemovalUnrecorded)));
-        let mut removal = log::Row { seq: 6, kind: log::REMOVED.to_owned(), ..whole[4].clone() };
+        let mut removal = log::Row { seq: 6, kind: EventKind::LogRemoved.to_string(), ..whole[4].clone() };
         removal.data = Json::of(&log::Removal { through: 2, hash: whole[1].hash.clone() });
         removal.hash = log::hex(&removal.entry().chain(&log::unhex(&whole[4].hash).unwrap()));
         whole.push(removal);

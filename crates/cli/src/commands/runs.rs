@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use attache_client::{Hub, PermissionFilter, RunFilter};
 use attache_protocol::{
-    Json, RunId, Timestamp,
+    EventKind, Json, RunId, Timestamp,
     error::exit,
     rules::{permission::State, quota::usd, recovery::Recovery, run::Status},
     wire::{
         adapter::LogLine,
         ask::InputRequest,
-        event::kind,
         run::{Run, Sandbox, Waiting},
         usage::Used,
     },
@@ -226,7 +225,7 @@ async fn went_unheard(hub: &Hub, run: RunId, after: i64) -> Result<bool, Failure
     let heard = async {
         while let Some(event) = events.next().await {
             let event = event?;
-            let code = (event.kind == kind::LOG).then(|| event.data.text_member("code")).flatten();
+            let code = (event.kind == EventKind::TaskLog).then(|| event.data.text_member("code")).flatten();
             if code.as_deref() == Some(LogLine::INPUT_UNHEARD) {
                 return Ok(true);
             }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Json,
-    wire::call::{CallId, Said, is_terminal, said},
+    EventKind, Json,
+    wire::call::{CallId, Said, said},
 };
 
 use super::{CallError, CallReply, reply::text};
@@ -58,7 +58,7 @@ impl CallStream {
         }
         while !self.is_last {
             match self.events.next().await {
-                Some(Ok(event)) if is_terminal(&event.kind) => self.is_last = true,
+                Some(Ok(event)) if event.event_kind().is_some_and(EventKind::is_terminal) => self.is_last = true,
                 Some(Ok(event)) => {
                     if let Some(said) = said(&event) {
                         return Some(Ok(Update::from(said)));

@@ -2,6 +2,7 @@
 
 use askama::Template;
 use attache_protocol::{
+    EventKind,
     log::{Row, unhex},
     wire::audit::AuditPage,
 };
@@ -32,38 +33,6 @@ const WINDOW: i64 = 199;
 /// How many windows a filter looks through before it shows what it has.
 const SEARCH: usize = 20;
 
-/// The types that the hub writes, for the filter's list.
-const KINDS: &[&str] = &[
-    "task.created",
-    "task.claimed",
-    "task.requeued",
-    "task.completed",
-    "task.failed",
-    "task.cancelled",
-    "task.refused",
-    "task.usage",
-    "agent.created",
-    "agent.updated",
-    "agent.archived",
-    "pairing.code_created",
-    "pairing.confirmed",
-    "pairing.rejected",
-    "runtime.attached",
-    "runtime.online",
-    "runtime.offline",
-    "runtime.superseded",
-    "runtime.revoked",
-    "runtime.token_rotated",
-    "runtime.token_reused",
-    "key.created",
-    "key.revoked",
-    "conversation.created",
-    "message.added",
-    "artifact.changed",
-    "log.removed",
-    "tenant.created",
-];
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Asked {
@@ -92,7 +61,7 @@ struct Page {
     shell: Shell,
     summary: String,
     kind: String,
-    kinds: &'static [&'static str],
+    kinds: Vec<&'static str>,
     rows: Vec<Line>,
     chain: Markup,
     chain_ok: bool,
@@ -142,7 +111,7 @@ pub(crate) async fn list(
         scanned: (!kind.is_empty()).then(|| fill(t.scanned, &[("n", &found.scanned.to_string())])),
         newest: (before <= head).then(|| address("/audit", &[("type", &kind)])),
         older: found.rest.map(|seq| address("/audit", &[("type", &kind), ("before", &seq.to_string())])),
-        kinds: KINDS,
+        kinds: EventKind::logged().map(EventKind::as_str).collect(),
         kind,
     })
 }
@@ -243,10 +212,16 @@ impl Found {
 
 impl Line {
     fn new(row: &Row, scene: Scene<'_>) -> Self {
-        let class = match row.kind.as_str() {
-            "task.failed" | "task.refused" | "runtime.revoked" | "runtime.token_reused" | "key.revoked" => "fail",
-            "task.completed" | "runtime.online" | "runtime.attached" => "done",
-            "task.claimed" => "live",
+        let class = match row.event_kind() {
+            Some(
+                EventKind::TaskFailed
+                | EventKind::TaskRefused
+                | EventKind::RuntimeRevoked
+                | EventKind::RuntimeTokenReused
+                | EventKind::KeyRevoked,
+            ) => "fail",
+            Some(EventKind::TaskCompleted | EventKind::RuntimeOnline | EventKind::RuntimeAttached) => "done",
+            Some(EventKind::TaskClaimed) => "live",
             _ => "",
         };
         let data = plain(&scene.names.fill(head_of(row.data.get())));

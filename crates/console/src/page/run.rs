@@ -8,11 +8,11 @@ use attache_hub::{
     stream::Outlined,
 };
 use attache_protocol::{
-    Code, RunId, RuntimeId,
+    Code, EventKind, RunId, RuntimeId,
     rules::run::Status,
     wire::{
         account::Account,
-        event::{Event, kind},
+        event::Event,
         run::{CancelRequest, Run},
         runtime::Runtime,
     },
@@ -269,8 +269,10 @@ async fn log_page(console: &Console, session: &Session, run: &Run, after: i64) -
 
 /// Only the name of an artifact is shown, and the result stands elsewhere.
 fn shown_weight(event: &Event) -> usize {
-    match event.kind.as_str() {
-        kind::ARTIFACT | "task.completed" | "task.failed" | "task.cancelled" => 0,
+    match event.event_kind() {
+        Some(
+            EventKind::ArtifactChanged | EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled,
+        ) => 0,
         _ => event.data.get().len(),
     }
 }
@@ -304,15 +306,15 @@ fn timeline(loaded: &Loaded, viewer: &Viewer, t: &'static Text) -> Vec<Step> {
     for event in &loaded.life {
         let data: Data = event.data.parse().unwrap_or_default();
         let at = When::clock(event.at);
-        let step = match event.kind.as_str() {
-            "task.claimed" => {
+        let step = match event.event_kind() {
+            Some(EventKind::TaskClaimed) => {
                 let device = data.runtime_id.and_then(|id| names.get(&id)).map_or(t.unknown_device, String::as_str);
                 let attempt = data.attempt.unwrap_or(1).to_string();
                 let blanks = [("device", Blank::Text(device)), ("attempt", Blank::Text(&attempt))];
                 let note = Some(Markup::sentence(t.step_claimed_note, &blanks));
                 Step { class: "", icon: "s-dot", word: t.step_claimed, note, at }
             }
-            "task.requeued" => {
+            Some(EventKind::TaskRequeued) => {
                 let reason = requeue_reason(data.reason.as_deref().unwrap_or_default(), t);
                 let note = Some(Markup::text(&reason));
                 Step { class: "queued", icon: "s-queued", word: t.step_requeued, note, at }

@@ -5,7 +5,7 @@ use attache_hub::{
     stream::Outlined,
 };
 use attache_protocol::{
-    Code, Json, RunId, Timestamp,
+    Code, EventKind, Json, RunId, Timestamp,
     json::pretty,
     rules::{
         permission::State as Asked,
@@ -96,13 +96,13 @@ fn question(events: &[Event], session: &Session) -> Option<Question> {
     let mut open: Vec<Data> = Vec::new();
     for event in events {
         let data: Data = event.data.parse().unwrap_or_default();
-        match event.kind.as_str() {
-            "task.input_required" | "task.authorization_required" => open.push(data),
-            "task.input_received" | "task.input_withdrawn" => {
+        match event.event_kind() {
+            Some(EventKind::TaskInputRequired | EventKind::TaskAuthorizationRequired) => open.push(data),
+            Some(EventKind::TaskInputReceived | EventKind::TaskInputWithdrawn) => {
                 open.retain(|asked| asked.input_request_id != data.input_request_id);
             }
             // Whoever asked is gone.
-            "task.claimed" | "task.requeued" => open.clear(),
+            Some(EventKind::TaskClaimed | EventKind::TaskRequeued) => open.clear(),
             _ => {}
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use attache_protocol::{
-    AgentId, Json,
+    AgentId, EventKind, Json,
     json::pretty,
     wire::{
         channel::{Channel, Connection, PeerRole},
@@ -209,17 +209,17 @@ impl Moment {
                 exact_line(&id)
             }
         };
-        let (class, icon, words) = match event.kind.as_str() {
-            "channel.connected" => ("done", "s-on", Markup::text(t.moment_connected)),
-            "channel.resumed" => {
+        let (class, icon, words) = match event.event_kind() {
+            Some(EventKind::ChannelConnected) => ("done", "s-on", Markup::text(t.moment_connected)),
+            Some(EventKind::ChannelResumed) => {
                 let seq = data.last_seq.unwrap_or_default().to_string();
                 ("done", "s-on", Markup::sentence(t.moment_resumed, &[("seq", Blank::Text(&seq))]))
             }
-            "channel.disconnected" => {
+            Some(EventKind::ChannelDisconnected) => {
                 let reason = reason(data.reason.as_deref().unwrap_or_default(), t);
                 ("off", "s-off", Markup::sentence(t.moment_gone, &[("reason", Blank::Markup(&reason))]))
             }
-            "channel.permission_forwarded" | "channel.permission_returned" => {
+            Some(EventKind::ChannelPermissionForwarded | EventKind::ChannelPermissionReturned) => {
                 let (run, request) = (link("runs", &data.task_run_id), link("approvals", &data.permission_request_id));
                 let blanks = [("request", Blank::Markup(&request)), ("run", Blank::Markup(&run))];
                 match data.approved {
@@ -228,13 +228,13 @@ impl Moment {
                     Some(false) => ("fail", "s-fail", Markup::sentence(t.moment_denied, &blanks)),
                 }
             }
-            "channel.message" => {
+            Some(EventKind::ChannelMessage) => {
                 let message = data.message.as_ref().map_or_else(|| event.data.get().to_owned(), |m| m.get().to_owned());
                 let message = exact_line(&cut(&message));
                 ("", "s-dot", Markup::sentence(t.moment_message, &[("message", Blank::Markup(&message))]))
             }
-            other => {
-                let about = fill("{kind} {data}", &[("kind", other), ("data", &cut(event.data.get()))]);
+            _ => {
+                let about = fill("{kind} {data}", &[("kind", &event.kind), ("data", &cut(event.data.get()))]);
                 ("", "s-dot", exact_line(&about))
             }
         };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use attache_protocol::{
-    RuntimeId,
+    EventKind, RuntimeId,
     wire::event::{self, Event},
 };
 use serde::Deserialize;
@@ -119,39 +119,41 @@ impl Reader {
     pub(crate) fn item(&mut self, event: &Event) -> Item {
         let data: Data = event.data.parse().unwrap_or_default();
         let t = self.t;
-        let (kind, body) = match event.kind.as_str() {
-            "task.created" => (Kind::Said, Body::Said { who: self.asked_by.clone(), text: self.task.clone() }),
-            event::kind::CHUNK => {
+        let (kind, body) = match event.event_kind() {
+            Some(EventKind::TaskCreated) => {
+                (Kind::Said, Body::Said { who: self.asked_by.clone(), text: self.task.clone() })
+            }
+            Some(EventKind::TaskChunk) => {
                 let text = self.chunks.feed(data.text.as_deref().unwrap_or_default());
                 (Kind::Chunk, Body::Text(Capped::new(text, t)))
             }
-            event::kind::THOUGHT => {
+            Some(EventKind::TaskThought) => {
                 let text = self.thoughts.feed(data.text.as_deref().unwrap_or_default());
                 (Kind::Thought, Body::Thought(Capped::new(text, t)))
             }
-            event::kind::LOG => {
+            Some(EventKind::TaskLog) => {
                 let level = Level(plain(data.level.as_deref().unwrap_or("info")));
                 let text = plain(data.message.as_deref().unwrap_or_default());
                 (Kind::Host, Body::Host { level, text: Capped::new(text, t) })
             }
-            event::kind::TOOL_CALL => (Kind::Call, call(event, t)),
-            event::kind::PROGRESS => {
+            Some(EventKind::TaskToolCall) => (Kind::Call, call(event, t)),
+            Some(EventKind::TaskProgress) => {
                 let percent = data.percent.filter(|percent| percent.is_finite());
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=100")]
                 let percent = percent.map(|percent| percent.clamp(0.0, 100.0).round() as u8);
                 let message = plain(data.message.as_deref().unwrap_or_default());
                 (Kind::Progress, Body::Progress { message, percent })
             }
-            event::SNAPSHOT_REPAIRED => (Kind::Gap, gap(event, t)),
-            other => (Kind::Step, self.step(other, &data, event)),
+            Some(EventKind::SnapshotRepaired) => (Kind::Gap, gap(event, t)),
+            _ => (Kind::Step, self.step(&data, event)),
         };
         Item { seq: event.seq, last: event.seq, kind, at: When::clock(event.at), body, joins: kind.flows() }
     }
 
-    fn step(&self, kind: &str, data: &Data, event: &Event) -> Body {
+    fn step(&self, data: &Data, event: &Event) -> Body {
         let t = self.t;
-        let (class, icon, text) = match kind {
-            "task.claimed" => {
+        let (class, icon, text) = match event.event_kind() {
+            Some(EventKind::TaskClaimed) => {
                 let device = data.runtime_id.and_then(|id| self.devices.get(&id));
                 let attempt = data.attempt.unwrap_or(1).to_string();
                 let blanks = [
@@ -160,30 +162,32 @@ impl Reader {
                 ];
                 ("live", "s-dot", Markup::sentence(t.log_claimed, &blanks))
             }
-            "task.requeued" => {
+            Some(EventKind::TaskRequeued) => {
                 let reason = requeue_reason(data.reason.as_deref().unwrap_or_default(), t);
                 ("queued", "s-queued", Markup::sentence(t.log_requeued, &[("reason", Blank::Text(&reason))]))
             }
-            "task.completed" => ("done", "s-done", Markup::text(t.log_completed)),
-            "task.failed" => {
+            Some(EventKind::TaskCompleted) => ("done", "s-done", Markup::text(t.log_completed)),
+            Some(EventKind::TaskFailed) => {
                 let (title, _) = failure::explain(data.code.as_deref().unwrap_or_default(), t);
                 ("fail", "s-fail", Markup::sentence(t.log_failed, &[("title", Blank::Text(title))]))
             }
-            "task.cancelled" => match data.reason.as_deref().map(plain).filter(|reason| !reason.is_empty()) {
-                Some(reason) => {
-                    let text = Markup::sentence(t.log_cancelled_reason, &[("reason", Blank::Text(&reason))]);
-                    ("stop", "s-stop", text)
+            Some(EventKind::TaskCancelled) => {
+                match data.reason.as_deref().map(plain).filter(|reason| !reason.is_empty()) {
+                    Some(reason) => {
+                        let text = Markup::sentence(t.log_cancelled_reason, &[("reason", Blank::Text(&reason))]);
+                        ("stop", "s-stop", text)
+                    }
+                    None => ("stop", "s-stop", Markup::text(t.log_cancelled)),
                 }
-                None => ("stop", "s-stop", Markup::text(t.log_cancelled)),
-            },
-            event::kind::ARTIFACT if let Ok(change) = event.data.parse::<event::ArtifactChange>() => {
+            }
+            Some(EventKind::ArtifactChanged) if let Ok(change) = event.data.parse::<event::ArtifactChange>() => {
                 let (name, about) = (plain(change.title()), plain(&change.about()));
                 let blanks = [("name", Blank::Code(&name)), ("about", Blank::Text(&about))];
                 ("", "s-dot", Markup::sentence(t.log_artifact, &blanks))
             }
             _ if let Some(step) = log_ask::step(event, |actor| Caller::of(actor, &self.me, &self.names, t), t) => step,
-            other => {
-                let about = format!("{} {}", plain(other), plain(event.data.get()));
+            _ => {
+                let about = format!("{} {}", plain(&event.kind), plain(event.data.get()));
                 ("", "s-dot", Markup::text(&cut(&about, 2_000).0))
             }
         };

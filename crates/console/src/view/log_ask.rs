@@ -1,7 +1,7 @@
 //! Questions and answers in the log of a run: what the agent asked, who settled it, when the run waited.
 
 use attache_protocol::{
-    Json,
+    EventKind, Json,
     rules::permission::{Scope, Source, State},
     wire::{event::Event, permission::without_input},
 };
@@ -43,8 +43,8 @@ pub(crate) fn step(
     t: &'static Text,
 ) -> Option<(&'static str, &'static str, Markup)> {
     let data = || event.data.parse::<Data>().unwrap_or_default();
-    Some(match event.kind.as_str() {
-        "permission.requested" => {
+    Some(match event.event_kind() {
+        Some(EventKind::PermissionRequested) => {
             let data = data();
             let tool = exact_line(data.tool.as_deref().unwrap_or_default());
             let input = data.input.map_or_else(
@@ -57,26 +57,26 @@ pub(crate) fn step(
             let blanks = [("tool", Blank::Markup(&tool)), ("input", Blank::Markup(&input))];
             ("wait", "s-wait", Markup::sentence(t.log_asked, &blanks))
         }
-        "permission.decided" => decided(&data(), who, t),
-        "action.required" => match data().kind.as_deref() {
+        Some(EventKind::PermissionDecided) => decided(&data(), who, t),
+        Some(EventKind::ActionRequired) => match data().kind.as_deref() {
             Some("input") => ("wait", "s-dot", Markup::text(t.log_person_input)),
             _ => ("wait", "s-dot", Markup::text(t.log_person_approval)),
         },
-        "task.waiting" => match data().waiting.as_deref() {
+        Some(EventKind::TaskWaiting) => match data().waiting.as_deref() {
             Some("input") => ("wait", "s-wait", Markup::text(t.log_waiting_input)),
             Some(_) => ("wait", "s-wait", Markup::text(t.log_waiting_approval)),
             None => ("live", "s-dot", Markup::text(t.log_waiting_over)),
         },
-        "task.input_required" => {
+        Some(EventKind::TaskInputRequired) => {
             let prompt = exact(&data().prompt.unwrap_or_default());
             ("wait", "s-wait", Markup::sentence(t.log_input_required, &[("prompt", Blank::Markup(&prompt))]))
         }
-        "task.authorization_required" => {
+        Some(EventKind::TaskAuthorizationRequired) => {
             let prompt = exact(&data().prompt.unwrap_or_default());
             ("wait", "s-wait", Markup::sentence(t.log_authorization_required, &[("prompt", Blank::Markup(&prompt))]))
         }
-        "task.input_withdrawn" => ("live", "s-dot", Markup::text(t.log_input_withdrawn)),
-        "task.input_received" => {
+        Some(EventKind::TaskInputWithdrawn) => ("live", "s-dot", Markup::text(t.log_input_withdrawn)),
+        Some(EventKind::TaskInputReceived) => {
             let text = exact(&said(data().parts.as_ref()));
             ("live", "s-dot", Markup::sentence(t.log_input_received, &[("text", Blank::Markup(&text))]))
         }
@@ -86,7 +86,7 @@ pub(crate) fn step(
 
 /// Whom the item of such an event mentions, as the log names them.
 pub(crate) fn actor(event: &Event) -> Option<String> {
-    if event.kind != "permission.decided" {
+    if event.kind != EventKind::PermissionDecided {
         return None;
     }
     event.data.parse::<Data>().ok().and_then(|data| data.by)

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Json, RunId,
+    EventKind, Json, RunId,
     wire::{
         envelope::{FrameType, MAX_FRAME},
-        event::{Range, STREAM_GAP},
+        event::Range,
     },
 };
 use attache_store::record::channel::{Follow, Frame};
@@ -380,5 +380,5 @@ impl Session {
 fn gap(run: RunId, missing: Range) -> (FrameType, Json, Option<String>) {
     let members = [("task_run_id", format!("\"{run}\"")), ("missing", Json::of(&missing).get().to_owned())];
     let members: Vec<(&str, &str)> = members.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    (FrameType::Notification, object(STREAM_GAP, &members), None)
+    (FrameType::Notification, object(EventKind::StreamGap.as_str(), &members), None)
 }

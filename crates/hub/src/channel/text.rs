@@ -1,13 +1,13 @@
 //! The words of frames: what the store knows, as a peer reads it. Nothing here changes anything.
 
 use attache_protocol::{
-    AskId, ChannelId, Json, PermissionId, RunId, TenantId,
+    AskId, ChannelId, EventKind, Json, PermissionId, RunId, TenantId,
     json::Members,
     rules::{permission, run::Phase},
     wire::{
         ask::AskState,
         envelope::{Approved, ExecuteRun, FrameType, Metadata},
-        event::{Event, kind},
+        event::Event,
     },
 };
 use attache_store::record::{
@@ -19,10 +19,6 @@ use uuid::Uuid;
 
 use super::answer::{Draft, no, object, yes};
 use crate::{Error, Handle, Result, channel::Refusal, error::about, handover::Holder};
-
-/// The events that ask something of the caller.
-const PERMISSION: &str = "permission.requested";
-const INPUT: &str = "task.input_required";
 
 /// A question whose answer no frame brings.
 #[derive(Debug, Clone)]
@@ -265,12 +261,14 @@ fn tool_called(found: &Ask) -> Json {
 
 /// Whether the event asks something that has its answer, or needs none any more.
 pub(super) async fn is_settled(hub: &Handle, tenant: TenantId, event: &Event) -> Result<bool> {
-    let settled = match event.kind.as_str() {
-        PERMISSION => match serde_json::from_str(&member(&event.data, "permission_request_id")) {
-            Ok(id) => hub.store().permission(tenant, id).await.map(|found| found.settled.is_some()),
-            Err(_) => return Ok(false),
-        },
-        INPUT => match serde_json::from_str(&member(&event.data, "input_request_id")) {
+    let settled = match event.event_kind() {
+        Some(EventKind::PermissionRequested) => {
+            match serde_json::from_str(&member(&event.data, "permission_request_id")) {
+                Ok(id) => hub.store().permission(tenant, id).await.map(|found| found.settled.is_some()),
+                Err(_) => return Ok(false),
+            }
+        }
+        Some(EventKind::TaskInputRequired) => match serde_json::from_str(&member(&event.data, "input_request_id")) {
             Ok(id) => hub.store().asked(tenant, id).await.map(|found| found.state != AskState::Pending),
             Err(_) => return Ok(false),
         },
@@ -297,9 +295,9 @@ pub(super) fn plain_event(run: RunId, event: &Event) -> (FrameType, Json, Option
 
 /// The name of a question: its answer names it, and it stays the same when the question is settled.
 fn name(event: &Event) -> Option<String> {
-    match event.kind.as_str() {
-        PERMISSION => answered_by(&event.data, "permission_request_id", PermissionId::uuid),
-        INPUT => answered_by(&event.data, "input_request_id", AskId::uuid),
+    match event.event_kind() {
+        Some(EventKind::PermissionRequested) => answered_by(&event.data, "permission_request_id", PermissionId::uuid),
+        Some(EventKind::TaskInputRequired) => answered_by(&event.data, "input_request_id", AskId::uuid),
         _ => None,
     }
 }
@@ -314,25 +312,29 @@ pub(super) fn event(id: RunId, event: &Event) -> (FrameType, Json, Option<String
         }
         object_of(action, &members)
     };
-    match event.kind.as_str() {
-        kind::CHUNK => (FrameType::Chunk, said("chunk", &[("text", "text")]), None),
-        kind::THOUGHT => (FrameType::Notification, said("think", &[("text", "thought_text")]), None),
-        kind::LOG => (FrameType::Notification, said("log", &[("level", "level"), ("message", "message")]), None),
-        kind::PROGRESS => {
+    match event.event_kind() {
+        Some(EventKind::TaskChunk) => (FrameType::Chunk, said("chunk", &[("text", "text")]), None),
+        Some(EventKind::TaskThought) => (FrameType::Notification, said("think", &[("text", "thought_text")]), None),
+        Some(EventKind::TaskLog) => {
+            (FrameType::Notification, said("log", &[("level", "level"), ("message", "message")]), None)
+        }
+        Some(EventKind::TaskProgress) => {
             (FrameType::Notification, said("progress", &[("message", "message"), ("percent", "percent")]), None)
         }
-        PERMISSION => {
+        Some(EventKind::PermissionRequested) => {
             let mut names = vec!["permission_request_id", "tool", "input", "cwd", "paths", "reason", "risk"];
             names.extend(["diff", "undisclosed"].into_iter().filter(|name| member(&event.data, name) != "null"));
             let names: Vec<(&str, &str)> = names.into_iter().map(|name| (name, name)).collect();
             (FrameType::Request, said("require_approval", &names), name(event))
         }
-        INPUT => {
+        Some(EventKind::TaskInputRequired) => {
             let names = ["input_request_id", "prompt", "parts"];
             (FrameType::Request, said("require_input", &names.map(|name| (name, name))), name(event))
         }
-        "task.completed" => (FrameType::Notification, ended("done", run, &event.data), None),
-        "task.failed" | "task.cancelled" => (FrameType::Notification, ended("fail", run, &event.data), None),
+        Some(EventKind::TaskCompleted) => (FrameType::Notification, ended("done", run, &event.data), None),
+        Some(EventKind::TaskFailed | EventKind::TaskCancelled) => {
+            (FrameType::Notification, ended("fail", run, &event.data), None)
+        }
         _ => plain_event(id, event),
     }
 }

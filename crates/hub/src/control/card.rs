@@ -97,7 +97,11 @@ impl Handle {
 
     async fn sees(&self, by: Option<&Principal>, account: &record::Account) -> Result<bool> {
         match by {
-            Some(Principal { who: Who::Runtime { agent, .. } | Who::Outside { agent, .. }, .. }) if *agent == account.id => Ok(true),
+            Some(Principal { who: Who::Runtime { agent, .. } | Who::Outside { agent, .. }, .. })
+                if *agent == account.id =>
+            {
+                Ok(true)
+            }
             Some(by) if may_see(by) => self.reach(by).await?.agent(account).await,
             Some(_) | None => Ok(false),
         }

@@ -1,10 +1,10 @@
 //! Channels as people see them: list, look, read their events.
 
 use attache_protocol::{
-    ChannelId, Json, TenantId,
+    ChannelId, EventKind, Json, TenantId,
     wire::{
         channel::{Channel, ChannelEventPage, ChannelList},
-        event::{Event, Range, Repaired, SNAPSHOT_REPAIRED},
+        event::{Event, Range, Repaired},
     },
 };
 use attache_store::record::channel::{self, ChannelFilter};
@@ -82,7 +82,7 @@ impl Handle {
             let missing = Range { from: after + 1, to: read.floor };
             let repaired = Event {
                 seq: read.floor,
-                kind: SNAPSHOT_REPAIRED.to_owned(),
+                kind: EventKind::SnapshotRepaired.to_string(),
                 at: self.now(),
                 data: Json::of(&Repaired { missing, snapshot: Json::of(&render::channel(now)) }),
             };
@@ -97,7 +97,9 @@ impl Handle {
 fn sees(by: &Principal, channel: &channel::Channel) -> bool {
     match (by.verdict(Action::SeeChannels), by.who) {
         (Verdict::Yes, _) => true,
-        (Verdict::Own, Who::Runtime { agent, .. } | Who::Outside { agent, .. }) => channel.agent == Some(agent) || channel.principal == by.actor(),
+        (Verdict::Own, Who::Runtime { agent, .. } | Who::Outside { agent, .. }) => {
+            channel.agent == Some(agent) || channel.principal == by.actor()
+        }
         (Verdict::Own | Verdict::No, _) => false,
     }
 }

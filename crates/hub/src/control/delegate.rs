@@ -331,8 +331,7 @@ fn links(by: &Principal, chain: &[RunRecord]) -> Vec<AgentId> {
     for run in chain {
         let caller = run.caller.strip_prefix("agent:").and_then(|id| id.parse().ok());
         for agent in [Some(run.agent), caller].into_iter().flatten() {
-            let is_caller =
-                matches!(by.who, Who::Runtime { agent: own, .. } | Who::Outside { agent: own, .. } | Who::Run { agent: own, .. } if own == agent);
+            let is_caller = matches!(by.who, Who::Runtime { agent: own, .. } | Who::Outside { agent: own, .. } | Who::Run { agent: own, .. } if own == agent);
             if !is_caller && !links.contains(&agent) {
                 links.push(agent);
             }

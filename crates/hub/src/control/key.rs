@@ -113,9 +113,7 @@ impl Handle {
             (Verdict::Own | Verdict::No, None) => {
                 let own = match by.who {
                     Who::Key { key, .. } => vec![render::key(self.find_key(by, key).await?)],
-                    Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => {
-                        Vec::new()
-                    }
+                    Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => Vec::new(),
                 };
                 return Ok(KeyList { api_keys: own, next_cursor: None });
             }

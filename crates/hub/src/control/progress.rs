@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use attache_protocol::{
-    Json, RunId,
+    EventKind, Json, RunId,
     json::{Members, explain},
     rules::run::{FailureCode, Status, Worker},
     wire::{
         a2a::Part,
-        event::kind,
         run::{ProgressRequest, ProgressResponse, ReleaseRequest, Run},
         usage::Used,
     },
@@ -117,24 +116,24 @@ fn events(request: ProgressRequest) -> Result<Vec<NewEvent>> {
     let mut events = Vec::new();
     if request.message.is_some() || request.percent.is_some() {
         let data = progress_data(request.message.as_deref(), request.percent)?;
-        push(&mut events, "message", kind::PROGRESS, data)?;
+        push(&mut events, "message", EventKind::TaskProgress, data)?;
     }
     if let Some(chunk) = request.chunk {
-        push(&mut events, "chunk", kind::CHUNK, wrapped("chunk", "text", chunk)?)?;
+        push(&mut events, "chunk", EventKind::TaskChunk, wrapped("chunk", "text", chunk)?)?;
     }
     if let Some(thought) = request.thought {
-        push(&mut events, "thought", kind::THOUGHT, wrapped("thought", "text", thought)?)?;
+        push(&mut events, "thought", EventKind::TaskThought, wrapped("thought", "text", thought)?)?;
     }
     if let Some(log) = request.log {
-        push(&mut events, "log", kind::LOG, wrapped("log", "message", log)?)?;
+        push(&mut events, "log", EventKind::TaskLog, wrapped("log", "message", log)?)?;
     }
     if let Some(call) = request.tool_call {
         check::object("tool_call", &call, check::MAX_EVENT)?;
-        push(&mut events, "tool_call", kind::TOOL_CALL, call)?;
+        push(&mut events, "tool_call", EventKind::TaskToolCall, call)?;
     }
     if let Some(data) = request.artifact {
         check_artifact(&data)?;
-        events.push(NewEvent { kind: kind::ARTIFACT, data });
+        events.push(NewEvent { kind: EventKind::ArtifactChanged, data });
     }
     Ok(events)
 }
@@ -171,7 +170,7 @@ fn optional<T: serde::de::DeserializeOwned>(members: &Members, name: &str, wante
     }
 }
 
-fn push(events: &mut Vec<NewEvent>, field: &str, kind: &'static str, data: Json) -> Result<()> {
+fn push(events: &mut Vec<NewEvent>, field: &str, kind: EventKind, data: Json) -> Result<()> {
     check::sized(field, &data, check::MAX_EVENT)?;
     events.push(NewEvent { kind, data });
     Ok(())

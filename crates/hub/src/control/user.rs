@@ -95,11 +95,9 @@ impl Handle {
         let patch = UserPatch { name: request.name, role: request.role, password };
         let keep = match by.who {
             Who::Key { key, .. } if own => Some(key),
-            Who::Key { .. }
-            | Who::Runtime { .. }
-            | Who::Outside { .. }
-            | Who::Run { .. }
-            | Who::Anonymous { .. } => None,
+            Who::Key { .. } | Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => {
+                None
+            }
         };
         let updated = self.store().update_user(self.context(by), UserRef::Id(found.id), patch, keep).await;
         let updated = updated.map_err(about("user"))?;

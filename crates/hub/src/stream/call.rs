@@ -1,9 +1,9 @@
 //! A call as somebody watches it: what its agent says, from the beginning, and then what became of it.
 
 use attache_protocol::{
-    Json,
+    EventKind, Json,
     wire::{
-        call::{CallId, CallResult, CallStatus, Completed, Failed, Said, is_terminal, said},
+        call::{CallId, CallResult, CallStatus, Completed, Failed, Said, said},
         event::Event,
     },
 };
@@ -72,7 +72,7 @@ impl CallFollow {
         }
         while self.last.is_none() {
             let event = self.events.next().await?;
-            if is_terminal(&event.kind) {
+            if event.event_kind().is_some_and(EventKind::is_terminal) {
                 self.last = Some(event.seq);
             } else if let Some(frame) = self.frame(&event) {
                 return Some(frame);

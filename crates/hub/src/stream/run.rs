@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use attache_protocol::{
-    Json, RunId, TenantId,
+    EventKind, Json, RunId, TenantId,
     rules::run::Status,
-    wire::event::{Event, EventPage, Range, Repaired, SNAPSHOT_REPAIRED},
+    wire::event::{Event, EventPage, Range, Repaired},
 };
 
 use attache_store::record::{Outlined, RunOutline};
@@ -113,7 +113,7 @@ impl Handle {
             let missing = Range { from: after + 1, to: read.floor };
             let repaired = Event {
                 seq: read.floor,
-                kind: SNAPSHOT_REPAIRED.to_owned(),
+                kind: EventKind::SnapshotRepaired.to_string(),
                 at: self.now(),
                 data: Json::of(&Repaired { missing, snapshot }),
             };

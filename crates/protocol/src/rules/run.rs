@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{id::RuntimeId, time::Timestamp};
+use crate::{EventKind, id::RuntimeId, time::Timestamp};
 
 /// What the world sees of a run's progress through its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -559,16 +559,14 @@ impl FailureCode {
 // === impl Event ===
 
 impl Event {
-    pub const CREATED: &'static str = "task.created";
-
-    pub const fn kind(self) -> &'static str {
+    pub const fn kind(self) -> EventKind {
         match self {
-            Self::Claimed => "task.claimed",
-            Self::Requeued { .. } => "task.requeued",
-            Self::Waiting { .. } => "task.waiting",
-            Self::Completed => "task.completed",
-            Self::Failed { .. } => "task.failed",
-            Self::Cancelled => "task.cancelled",
+            Self::Claimed => EventKind::TaskClaimed,
+            Self::Requeued { .. } => EventKind::TaskRequeued,
+            Self::Waiting { .. } => EventKind::TaskWaiting,
+            Self::Completed => EventKind::TaskCompleted,
+            Self::Failed { .. } => EventKind::TaskFailed,
+            Self::Cancelled => EventKind::TaskCancelled,
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-pub use frame::{Message, Progress, Said, is_terminal, said};
+pub use frame::{Message, Progress, Said, said};
 pub use result::{Answer, CallResult, CallStatus, Completed, Failed, Stats};
 pub use task::{CallInput, Task, TaskBody, TaskHeader, TaskRequest, TaskState};
 

@@ -83,20 +83,6 @@ pub struct ChannelEventPage {
     pub next: i64,
 }
 
-/// Events of `channel:<id>`.
-pub mod kind {
-    pub const CONNECTED: &str = "channel.connected";
-    pub const DISCONNECTED: &str = "channel.disconnected";
-    pub const RESUMED: &str = "channel.resumed";
-    pub const MESSAGE: &str = "channel.message";
-    pub const PERMISSION_FORWARDED: &str = "channel.permission_forwarded";
-    pub const PERMISSION_RETURNED: &str = "channel.permission_returned";
-    /// Of a run's stream: the task that an outside agent does for it is known.
-    pub const PEER_TASK_LINKED: &str = "channel.peer_task.linked";
-    /// Of a run's stream: that task is in another state.
-    pub const PEER_TASK_UPDATED: &str = "channel.peer_task.updated";
-}
-
 /// `POST /api/a2a/register`. Unknown members are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RegisterAgent {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    Json, Timestamp,
+    EventKind, Json, Timestamp,
     rules::run::Status,
     wire::a2a::{Content, Part},
 };
@@ -27,8 +27,6 @@ pub struct EventPage {
     /// The run's state when the page was read.
     pub status: Status,
 }
-
-pub const SNAPSHOT_REPAIRED: &str = "snapshot.repaired";
 
 /// The data of `snapshot.repaired`: these events are gone, and this is the state that they led to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -59,21 +57,17 @@ pub struct ArtifactChange {
     pub last_chunk: bool,
 }
 
-/// A reader fell too far behind: these events of its stream were left out.
-pub const STREAM_GAP: &str = "stream.gap";
-
-/// The event classes that only the run's own stream shows.
-pub mod kind {
-    pub const PROGRESS: &str = "task.progress";
-    pub const CHUNK: &str = "task.chunk";
-    pub const THOUGHT: &str = "task.thought";
-    pub const LOG: &str = "task.log";
-    pub const TOOL_CALL: &str = "task.tool_call";
-    pub const ARTIFACT: &str = "artifact.changed";
-}
-
 /// What people read of an artifact beside its name.
 const MOST_SHOWN: usize = 120;
+
+// === impl Event ===
+
+impl Event {
+    /// `None` for a kind that this build does not know.
+    pub fn event_kind(&self) -> Option<EventKind> {
+        EventKind::parse(&self.kind)
+    }
+}
 
 // === impl ArtifactChange ===
 

@@ -5,8 +5,8 @@ use attache_protocol::{TenantId, Timestamp};
 use crate::{
     Error,
     record::{
-        Account, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Live, LogPage, Message,
-        Pairing, PairingRequest, Retained, RunEvents, RunOutline, RunRecord, Runtime, Swept,
+        Account, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Live, LogPage, Message, Pairing,
+        PairingRequest, Retained, RunEvents, RunOutline, RunRecord, Runtime, Swept,
         ask::{Ask, GrantRecord, Input, Permission},
         channel::{Channel, ChannelEvents, Follow, Frames, Resumed},
         delegation::Delegation,

@@ -18,8 +18,7 @@ use crate::{
     record::{
         AccountPatch, AgentRef, AuditEvent, KeyKind, Leases, NewAccount, NewArtifact, NewConversation, NewEvent,
         NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Outlined, PairingDecision,
-        Proof,
-        Retention, RunFilter, TokenChange,
+        Proof, Retention, RunFilter, TokenChange,
         ask::{NewAsk, NewDecision, NewInput, NewPermission, PermissionFilter},
         channel::{ChannelFilter, NewChannel, Report, Resume},
         delegation::{DelegationFilter, NewDelegation},

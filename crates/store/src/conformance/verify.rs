@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use attache_protocol::{
-    AgentId, RunId, TenantId, Timestamp,
+    AgentId, EventKind, RunId, TenantId, Timestamp,
     log::{hex, unhex},
     rules::{
         permission::State,
@@ -273,7 +273,7 @@ fn broken_stream(page: &RunEvents) -> Option<String> {
             return Some(format!("the stream goes from {seq} to {}", event.seq));
         }
         seq = event.seq;
-        let ends = matches!(event.kind.as_str(), "task.completed" | "task.failed" | "task.cancelled");
+        let ends = event.event_kind().is_some_and(EventKind::is_terminal);
         let last = event.seq == page.last_seq;
         if ends != (last && page.status.is_terminal()) {
             return Some(format!(

@@ -1,9 +1,8 @@
 //! Rows of permissions, grants, inputs and tool calls: the table of [`crate::Asks`].
 
 use attache_protocol::{
-    AskId, GrantId, InputId, Json, PermissionId, Timestamp,
+    AskId, EventKind, GrantId, InputId, Json, PermissionId, Timestamp,
     rules::permission::{Decision, Scope, Source, State},
-    wire::event::kind,
 };
 use serde::Serialize;
 
@@ -113,11 +112,11 @@ pub(crate) fn permission_requested(new: &NewPermission) -> Entry {
         diff: new.diff.as_deref(),
         undisclosed: &new.undisclosed,
     };
-    ("permission.requested", Json::of(&row))
+    (EventKind::PermissionRequested, Json::of(&row))
 }
 
 pub(crate) fn approval_required(permission: PermissionId) -> Entry {
-    ("action.required", Json::of(&ApprovalNeeded { kind: "approval", permission_request_id: permission }))
+    (EventKind::ActionRequired, Json::of(&ApprovalNeeded { kind: "approval", permission_request_id: permission }))
 }
 
 /// A permission that has just been settled.
@@ -139,33 +138,33 @@ pub(crate) fn permission_decided(permission: &Permission) -> Entry {
         comment: decision.and_then(|decision| decision.comment.as_deref()),
         grant_id: settled.and_then(|settled| settled.grant),
     };
-    ("permission.decided", Json::of(&row))
+    (EventKind::PermissionDecided, Json::of(&row))
 }
 
 /// An answer that came too late for the permission as it is.
 pub(crate) fn permission_late(permission: &Permission, decision: &Decision) -> Entry {
     let row = Late { permission_request_id: permission.id, approved: decision.approved, state: permission.state };
-    ("permission.late", Json::of(&row))
+    (EventKind::PermissionLate, Json::of(&row))
 }
 
 pub(crate) fn grant_revoked(grant: GrantId) -> Entry {
-    ("permission.grant_revoked", Json::of(&Grant { grant_id: grant }))
+    (EventKind::PermissionGrantRevoked, Json::of(&Grant { grant_id: grant }))
 }
 
 pub(crate) fn input_required(ask: AskId, prompt: &str, parts: Option<&Json>) -> Entry {
-    ("task.input_required", Json::of(&Required { input_request_id: ask, prompt, parts }))
+    (EventKind::TaskInputRequired, Json::of(&Required { input_request_id: ask, prompt, parts }))
 }
 
 pub(crate) fn authorization_required(ask: AskId, prompt: &str, parts: Option<&Json>) -> Entry {
-    ("task.authorization_required", Json::of(&Required { input_request_id: ask, prompt, parts }))
+    (EventKind::TaskAuthorizationRequired, Json::of(&Required { input_request_id: ask, prompt, parts }))
 }
 
 pub(crate) fn input_withdrawn(ask: AskId) -> Entry {
-    ("task.input_withdrawn", Json::of(&Withdrawn { input_request_id: ask }))
+    (EventKind::TaskInputWithdrawn, Json::of(&Withdrawn { input_request_id: ask }))
 }
 
 pub(crate) fn input_needed(ask: AskId) -> Entry {
-    ("action.required", Json::of(&InputNeeded { kind: "input", input_request_id: ask }))
+    (EventKind::ActionRequired, Json::of(&InputNeeded { kind: "input", input_request_id: ask }))
 }
 
 pub(crate) fn input_received(input: &Input) -> Entry {
@@ -175,15 +174,15 @@ pub(crate) fn input_received(input: &Input) -> Entry {
         parts: &input.parts,
         message: input.message.as_ref(),
     };
-    ("task.input_received", Json::of(&row))
+    (EventKind::TaskInputReceived, Json::of(&row))
 }
 
 /// For the run's chunks.
 pub(crate) fn tool_called(ask: AskId, tool: &str, arguments: &Json) -> Entry {
-    (kind::TOOL_CALL, Json::of(&ToolCalled { tool_call_id: ask, tool_name: tool, arguments }))
+    (EventKind::TaskToolCall, Json::of(&ToolCalled { tool_call_id: ask, tool_name: tool, arguments }))
 }
 
 /// For the run's chunks.
 pub(crate) fn tool_answered(ask: AskId, tool: &str, result: &Json) -> Entry {
-    (kind::TOOL_CALL, Json::of(&ToolAnswered { tool_call_id: ask, tool_name: tool, result }))
+    (EventKind::TaskToolCall, Json::of(&ToolAnswered { tool_call_id: ask, tool_name: tool, result }))
 }

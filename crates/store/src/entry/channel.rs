@@ -1,8 +1,8 @@
 //! Rows of channels: what the tables of [`crate::Channels`] and [`crate::Asks`] call `channel.*`.
 
 use attache_protocol::{
-    ChannelId, Json, PermissionId, RunId,
-    wire::channel::{PeerRole, Transport, kind},
+    ChannelId, EventKind, Json, PermissionId, RunId,
+    wire::channel::{PeerRole, Transport},
 };
 use serde::Serialize;
 
@@ -59,27 +59,27 @@ pub(crate) mod reason {
 pub(crate) fn connected(new: &NewChannel) -> Entry {
     let NewChannel { id, transport, peer_role, account_ref, .. } = new;
     let row = Connected { channel_id: *id, transport: *transport, peer_role: *peer_role, account_ref };
-    (kind::CONNECTED, Json::of(&row))
+    (EventKind::ChannelConnected, Json::of(&row))
 }
 
 pub(crate) fn disconnected(channel: ChannelId, reason: &str) -> Entry {
-    (kind::DISCONNECTED, Json::of(&Disconnected { channel_id: channel, reason }))
+    (EventKind::ChannelDisconnected, Json::of(&Disconnected { channel_id: channel, reason }))
 }
 
 pub(crate) fn resumed(channel: ChannelId, last_seq: i64) -> Entry {
-    (kind::RESUMED, Json::of(&Resumed { channel_id: channel, last_seq }))
+    (EventKind::ChannelResumed, Json::of(&Resumed { channel_id: channel, last_seq }))
 }
 
 pub(crate) fn message(channel: ChannelId, message: &Json) -> Entry {
-    (kind::MESSAGE, Json::of(&Message { channel_id: channel, message }))
+    (EventKind::ChannelMessage, Json::of(&Message { channel_id: channel, message }))
 }
 
 pub(crate) fn permission_forwarded(channel: ChannelId, permission: PermissionId, run: RunId) -> Entry {
     let row = Forwarded { channel_id: channel, permission_request_id: permission, task_run_id: run };
-    (kind::PERMISSION_FORWARDED, Json::of(&row))
+    (EventKind::ChannelPermissionForwarded, Json::of(&row))
 }
 
 pub(crate) fn permission_returned(channel: ChannelId, permission: PermissionId, run: RunId, approved: bool) -> Entry {
     let row = Returned { channel_id: channel, permission_request_id: permission, task_run_id: run, approved };
-    (kind::PERMISSION_RETURNED, Json::of(&row))
+    (EventKind::ChannelPermissionReturned, Json::of(&row))
 }

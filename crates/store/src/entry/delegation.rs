@@ -1,6 +1,6 @@
 //! What the log says of delegations.
 
-use attache_protocol::{DelegationId, Json, rules::delegation::Status};
+use attache_protocol::{DelegationId, EventKind, Json, rules::delegation::Status};
 use serde::Serialize;
 
 use super::Entry;
@@ -17,9 +17,9 @@ struct Delegation {
 }
 
 pub(crate) fn changed(delegation: DelegationId, status: Status) -> Entry {
-    ("delegation.changed", Json::of(&Changed { delegation_id: delegation, status }))
+    (EventKind::DelegationChanged, Json::of(&Changed { delegation_id: delegation, status }))
 }
 
 pub(crate) fn cancel_requested(delegation: DelegationId) -> Entry {
-    ("delegation.cancel_requested", Json::of(&Delegation { delegation_id: delegation }))
+    (EventKind::DelegationCancelRequested, Json::of(&Delegation { delegation_id: delegation }))
 }

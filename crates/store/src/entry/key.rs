@@ -1,6 +1,6 @@
 //! Rows of keys and sessions, and of what only the log keeps.
 
-use attache_protocol::{DelegationId, Json, KeyId, Timestamp, TunnelId, UserId, wire::key::Role};
+use attache_protocol::{DelegationId, EventKind, Json, KeyId, Timestamp, TunnelId, UserId, wire::key::Role};
 use serde::Serialize;
 
 use super::Entry;
@@ -57,7 +57,7 @@ struct ClosedTunnel {
 
 pub(crate) fn created(key: &Key) -> Entry {
     match &key.opening {
-        None => ("key.created", Json::of(&NamedKey { key_id: key.id, name: &key.name, role: key.role })),
+        None => (EventKind::KeyCreated, Json::of(&NamedKey { key_id: key.id, name: &key.name, role: key.role })),
         Some(opening) => {
             let row = OpenedSession {
                 session_id: key.id,
@@ -66,29 +66,29 @@ pub(crate) fn created(key: &Key) -> Entry {
                 opener: opening.opener,
                 address: opening.address.as_deref(),
             };
-            ("session.opened", Json::of(&row))
+            (EventKind::SessionOpened, Json::of(&row))
         }
     }
 }
 
 pub(crate) fn revoked(key: &Key) -> Entry {
     match key.kind() {
-        KeyKind::Api => ("key.revoked", Json::of(&RevokedKey { key_id: key.id })),
-        KeyKind::Session => ("session.ended", Json::of(&EndedSession { session_id: key.id })),
+        KeyKind::Api => (EventKind::KeyRevoked, Json::of(&RevokedKey { key_id: key.id })),
+        KeyKind::Session => (EventKind::SessionEnded, Json::of(&EndedSession { session_id: key.id })),
     }
 }
 
 pub(crate) fn event(event: &AuditEvent) -> Entry {
     match *event {
         AuditEvent::LoginLinkCreated { user, role, expires_at } => {
-            ("login_link.created", Json::of(&LoginLink { user_id: user, role, expires_at }))
+            (EventKind::LoginLinkCreated, Json::of(&LoginLink { user_id: user, role, expires_at }))
         }
         AuditEvent::TunnelOpened { tunnel, delegation, expires_at, max_bytes } => {
             let row = OpenedTunnel { tunnel_id: tunnel, delegation_id: delegation, expires_at, max_bytes };
-            ("tunnel.opened", Json::of(&row))
+            (EventKind::TunnelOpened, Json::of(&row))
         }
         AuditEvent::TunnelClosed { tunnel, delegation, bytes } => {
-            ("tunnel.closed", Json::of(&ClosedTunnel { tunnel_id: tunnel, delegation_id: delegation, bytes }))
+            (EventKind::TunnelClosed, Json::of(&ClosedTunnel { tunnel_id: tunnel, delegation_id: delegation, bytes }))
         }
     }
 }

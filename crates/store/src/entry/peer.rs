@@ -1,6 +1,6 @@
 //! Rows of peers and of the tasks that they do: the table of [`crate::Peers`].
 
-use attache_protocol::{AgentId, Json, RunId, log::hex, wire::channel::kind};
+use attache_protocol::{AgentId, EventKind, Json, RunId, log::hex};
 use serde::Serialize;
 
 use super::Entry;
@@ -34,19 +34,19 @@ struct Updated<'a> {
 }
 
 pub(crate) fn set(peer: &Peer) -> Entry {
-    ("peer.set", Json::of(&Set { agent_id: peer.agent, url: &peer.url }))
+    (EventKind::PeerSet, Json::of(&Set { agent_id: peer.agent, url: &peer.url }))
 }
 
 pub(crate) fn pinned(agent: AgentId, card: &Pin) -> Entry {
-    ("peer.pinned", about(agent, card))
+    (EventKind::PeerPinned, about(agent, card))
 }
 
 pub(crate) fn card_changed(agent: AgentId, card: &Pin) -> Entry {
-    ("peer.card_changed", about(agent, card))
+    (EventKind::PeerCardChanged, about(agent, card))
 }
 
 pub(crate) fn trusted(agent: AgentId, card: &Pin) -> Entry {
-    ("peer.trusted", about(agent, card))
+    (EventKind::PeerTrusted, about(agent, card))
 }
 
 fn about(agent: AgentId, card: &Pin) -> Json {
@@ -61,10 +61,10 @@ pub(crate) fn told(task: &PeerTask, told: Told) -> Option<Entry> {
     match told {
         Told::Linked => {
             let row = Linked { task_run_id, peer_task_id, peer_context_id, native_status };
-            Some((kind::PEER_TASK_LINKED, Json::of(&row)))
+            Some((EventKind::ChannelPeerTaskLinked, Json::of(&row)))
         }
         Told::Updated => {
-            Some((kind::PEER_TASK_UPDATED, Json::of(&Updated { task_run_id, peer_task_id, native_status })))
+            Some((EventKind::ChannelPeerTaskUpdated, Json::of(&Updated { task_run_id, peer_task_id, native_status })))
         }
         Told::Nothing => None,
     }

@@ -2,7 +2,7 @@
 //! [`crate::Deliveries`].
 
 use attache_protocol::{
-    AgentId, DeliveryId, Json, RunId, UserId,
+    AgentId, DeliveryId, EventKind, Json, RunId, UserId,
     log::hex,
     rules::quota::{Limits, usd},
     wire::key::Role,
@@ -82,34 +82,34 @@ struct Resent {
 }
 
 pub(crate) fn user_created(user: &User) -> Entry {
-    ("user.created", Json::of(&Created { user_id: user.id, name: &user.name, role: user.role }))
+    (EventKind::UserCreated, Json::of(&Created { user_id: user.id, name: &user.name, role: user.role }))
 }
 
 /// What a patch says, whether or not it changes anything.
 pub(crate) fn user_updated(user: UserId, patch: &UserPatch) -> Entry {
     let UserPatch { name, role, password } = patch;
     let row = Updated { user_id: user, name: name.as_deref(), role: *role, password: password.is_some() };
-    ("user.updated", Json::of(&row))
+    (EventKind::UserUpdated, Json::of(&row))
 }
 
 pub(crate) fn user_removed(user: &User) -> Entry {
-    ("user.removed", Json::of(&Removed { user_id: user.id, name: &user.name }))
+    (EventKind::UserRemoved, Json::of(&Removed { user_id: user.id, name: &user.name }))
 }
 
 pub(crate) fn rules_changed(rules: &AccessRules) -> Entry {
     let digest = hex(blake3::hash(rules.text.as_bytes()).as_bytes());
-    ("rules.changed", Json::of(&Rules { version: rules.version, digest }))
+    (EventKind::RulesChanged, Json::of(&Rules { version: rules.version, digest }))
 }
 
 pub(crate) fn quota_changed(target: Target, limits: Limits) -> Entry {
     let Target { user, agent } = target;
     let Limits { calls, tokens, micro_usd } = limits;
     let cost_usd = micro_usd.map(|cost| Json::from_text(usd(cost)).expect("dollars are written as a number"));
-    ("quota.changed", Json::of(&Limited { user_id: user, agent_id: agent, calls, tokens, cost_usd }))
+    (EventKind::QuotaChanged, Json::of(&Limited { user_id: user, agent_id: agent, calls, tokens, cost_usd }))
 }
 
 pub(crate) fn quota_removed(target: Target) -> Entry {
-    ("quota.removed", Json::of(&Unlimited { user_id: target.user, agent_id: target.agent }))
+    (EventKind::QuotaRemoved, Json::of(&Unlimited { user_id: target.user, agent_id: target.agent }))
 }
 
 /// A delivery whose newest attempt, the given one, was acknowledged.
@@ -120,7 +120,7 @@ pub(crate) fn delivery_delivered(delivery: &Delivery, attempt: &Attempt) -> Entr
         attempt: delivery.attempts,
         status: attempt.status,
     };
-    ("delivery.delivered", Json::of(&row))
+    (EventKind::DeliveryDelivered, Json::of(&row))
 }
 
 /// A delivery that is given up after its newest attempt, the given one.
@@ -132,11 +132,11 @@ pub(crate) fn delivery_failed(delivery: &Delivery, attempt: &Attempt) -> Entry {
         status: attempt.status,
         error: attempt.error.as_deref(),
     };
-    ("delivery.failed", Json::of(&row))
+    (EventKind::DeliveryFailed, Json::of(&row))
 }
 
 pub(crate) fn delivery_resent(delivery: &Delivery) -> Entry {
-    ("delivery.resent", Json::of(&Resent { delivery_id: delivery.id, task_run_id: delivery.run }))
+    (EventKind::DeliveryResent, Json::of(&Resent { delivery_id: delivery.id, task_run_id: delivery.run }))
 }
 
 #[cfg(test)]

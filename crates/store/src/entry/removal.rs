@@ -1,6 +1,6 @@
 //! What the log says of things that are removed, or cannot be read.
 
-use attache_protocol::{AgentId, ConversationId, Json, RunId};
+use attache_protocol::{AgentId, ConversationId, EventKind, Json, RunId};
 use serde::Serialize;
 
 use super::Entry;
@@ -30,20 +30,20 @@ struct Conversation {
 
 /// Retention removed so many of them.
 pub(crate) fn by_age(class: Class, count: u64) -> Entry {
-    ("data.removed", Json::of(&ByAge { class: class.as_str(), count }))
+    (EventKind::DataRemoved, Json::of(&ByAge { class: class.as_str(), count }))
 }
 
 /// Somebody deleted a run.
 pub(crate) fn task_deleted(run: RunId, agent: AgentId) -> Entry {
-    ("task.deleted", Json::of(&Run { task_run_id: run, agent_id: agent }))
+    (EventKind::TaskDeleted, Json::of(&Run { task_run_id: run, agent_id: agent }))
 }
 
 /// A run that had not ended cannot be read, and was failed.
 pub(crate) fn task_damaged(run: RunId) -> Entry {
-    ("task.damaged", Json::of(&Damaged { task_run_id: run }))
+    (EventKind::TaskDamaged, Json::of(&Damaged { task_run_id: run }))
 }
 
 /// Somebody deleted a conversation with its runs.
 pub(crate) fn conversation_deleted(conversation: ConversationId) -> Entry {
-    ("conversation.deleted", Json::of(&Conversation { conversation_id: conversation }))
+    (EventKind::ConversationDeleted, Json::of(&Conversation { conversation_id: conversation }))
 }

@@ -1,7 +1,7 @@
 //! Push notification configs, and the deliveries that they ask for.
 
 use async_trait::async_trait;
-use attache_protocol::{RunId, TenantId, Timestamp};
+use attache_protocol::{EventKind, RunId, TenantId, Timestamp};
 
 use super::{Memory, state::State};
 use crate::{
@@ -54,8 +54,8 @@ impl State {
     }
 
     /// Leaves a delivery for every subscriber of a run whose newest row is of this type.
-    pub(super) fn push(&mut self, place: usize, at: Timestamp, kind: &str) {
-        if !entry::is_pushed(kind) {
+    pub(super) fn push(&mut self, place: usize, at: Timestamp, kind: EventKind) {
+        if !kind.is_pushed() {
             return;
         }
         let record = &self.runs[place].record;

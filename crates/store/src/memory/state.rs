@@ -278,7 +278,7 @@ impl State {
         let log_seq = self.append_row(tenant, at, actor, entry, None);
         let peer = self.channels.get_mut(&channel).expect("it was just found");
         peer.last_seq += 1;
-        peer.events.push((log_seq, event::Event { seq: peer.last_seq, kind: kind.to_owned(), at, data }));
+        peer.events.push((log_seq, event::Event { seq: peer.last_seq, kind: kind.to_string(), at, data }));
         self.woken.push(Woken::Channel(channel));
     }
 
@@ -298,7 +298,7 @@ impl State {
             seq: tenant.head + 1,
             at,
             actor: actor.to_owned(),
-            kind: kind.to_owned(),
+            kind: kind.to_string(),
             run: run.map(|(run, _)| run),
             run_seq: run.map(|(_, run_seq)| run_seq),
             data,

@@ -2,11 +2,7 @@
 
 use std::cmp::Reverse;
 
-use attache_protocol::{
-    RunId, TenantId,
-    log::GENESIS,
-    wire::event::{Event, kind},
-};
+use attache_protocol::{EventKind, RunId, TenantId, log::GENESIS, wire::event::Event};
 
 use super::state::{Run, State, Tenant};
 use crate::{
@@ -44,7 +40,7 @@ impl State {
             outline.newest(newest_first(stored.chunks.clone()))?;
         }
         let before = outline.reached(upto);
-        let is_artifact = |event: &&Event| event.kind == kind::ARTIFACT && event.seq <= before;
+        let is_artifact = |event: &&Event| event.kind == EventKind::ArtifactChanged && event.seq <= before;
         outline.take(newest_first(stored.chunks.iter().filter(is_artifact).cloned().collect()))?;
         outline.take(newest_first(self.life_cycle(stored).collect()))?;
         Ok(outline.done())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ChannelId, Json, RunId, RuntimeId, Timestamp,
+    AgentId, ChannelId, EventKind, Json, RunId, RuntimeId, Timestamp,
     rules::run::{Command, Phase, Refusal, Status, Transition, Worker},
     wire::{event, run::Limit},
 };
@@ -101,7 +101,7 @@ impl State {
         }
         if !has_room(stored.log_bytes, events.iter().map(|event| event.data.get().len()).sum()) {
             if stored.log_bytes <= MAX_RUN_LOG_BYTES {
-                self.append_chunk(place, at, (event::kind::LOG, weight::full()));
+                self.append_chunk(place, at, (EventKind::TaskLog, weight::full()));
                 self.runs[place].log_bytes = MAX_RUN_LOG_BYTES + 1;
             }
             return Err(Error::LogFull);
@@ -121,7 +121,7 @@ impl State {
         let Run { record, chunks, log_bytes, .. } = &mut self.runs[place];
         record.last_seq += 1;
         *log_bytes += data.get().len();
-        chunks.push(event::Event { seq: record.last_seq, kind: kind.to_owned(), at, data });
+        chunks.push(event::Event { seq: record.last_seq, kind: kind.to_string(), at, data });
         self.woken.push(Woken::Run(record.id));
     }
 

@@ -1,7 +1,7 @@
 //! Appending to the log and moving a run through the rules: the two things that almost every write does.
 
 use attache_protocol::{
-    ChannelId, Json, RunId, TenantId, Timestamp, log,
+    ChannelId, EventKind, Json, RunId, TenantId, Timestamp, log,
     rules::run::{Command, Event, Phase, State, Transition, apply},
 };
 use rusqlite::{OptionalExtension as _, params};
@@ -52,13 +52,14 @@ impl Transaction<'_, '_> {
         let head = self.cache.head(tenant).ok_or(Error::NotFound)?;
         let seq = head.seq + 1;
         let (run, run_seq) = run.unzip();
-        let entry = log::Entry { seq, at: stamp.at, actor: stamp.actor, kind, run, run_seq, data: data.get() };
+        let entry =
+            log::Entry { seq, at: stamp.at, actor: stamp.actor, kind: kind.as_str(), run, run_seq, data: data.get() };
         let hash = entry.chain(&head.hash);
         self.statements.append_log.execute(params![
             head.keys.at(seq),
             stamp.at.millis(),
             stamp.actor,
-            kind,
+            kind.as_str(),
             run.map(|run| Key16(run.uuid())),
             run_seq,
             data.get(),
@@ -148,11 +149,11 @@ impl Transaction<'_, '_> {
     }
 
     /// Appends what only the run's own stream shows. The run is not stored yet.
-    pub(super) fn append_chunk(&mut self, hot: Hot, at: Timestamp, (kind, data): (&str, &Json)) -> Result<Hot> {
+    pub(super) fn append_chunk(&mut self, hot: Hot, at: Timestamp, (kind, data): (EventKind, &Json)) -> Result<Hot> {
         let last_seq = hot.last_seq + 1;
         self.connection
             .prepare_cached("insert into chunks (run, seq, at, type, data) values (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![hot.row, last_seq, at.millis(), kind, data.get()])?;
+            .execute(params![hot.row, last_seq, at.millis(), kind.as_str(), data.get()])?;
         self.woken.push(Woken::Run(hot.id));
         Ok(Hot { last_seq, log_bytes: hot.log_bytes + data.get().len(), ..hot })
     }

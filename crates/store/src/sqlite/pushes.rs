@@ -1,7 +1,7 @@
 //! Push notification configs, and the deliveries that they ask for.
 
 use async_trait::async_trait;
-use attache_protocol::{RunId, TenantId, Timestamp};
+use attache_protocol::{EventKind, RunId, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
@@ -89,14 +89,14 @@ impl Transaction<'_, '_> {
 
     /// Leaves a delivery for every subscriber of a run whose newest row is of this type. Only the writer's memory is asked
     /// whether there are any.
-    pub(super) fn push(&mut self, hot: &Hot, at: Timestamp, kind: &str) -> Result<()> {
-        if !entry::is_pushed(kind) || !self.cache.is_subscribed(hot.id) {
+    pub(super) fn push(&mut self, hot: &Hot, at: Timestamp, kind: EventKind) -> Result<()> {
+        if !kind.is_pushed() || !self.cache.is_subscribed(hot.id) {
             return Ok(());
         }
         for config in self.configs_of(hot)? {
             self.deliver(&Delivery::push(hot.tenant, hot.id, &config, hot.last_seq, at))?;
         }
-        if entry::shows_output(kind) {
+        if kind.is_terminal() {
             self.cache.unsubscribe(hot.id);
         }
         Ok(())

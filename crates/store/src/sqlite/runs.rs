@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use attache_protocol::{
-    AgentId, ChannelId, Json, RunId, RuntimeId, TenantId, Timestamp,
+    AgentId, ChannelId, EventKind, Json, RunId, RuntimeId, TenantId, Timestamp,
     rules::{
         quota::{self, Verdict},
         retention,
         run::{Command, Refusal, State, Status, Worker},
     },
-    wire::{event::kind, run::Limit},
+    wire::run::Limit,
 };
 use rusqlite::{OptionalExtension as _, params};
 
@@ -268,7 +268,7 @@ impl Transaction<'_, '_> {
             // What it said last is followed by a line that says why nothing more comes.
             moved.report = hot.report;
             if hot.log_bytes <= MAX_RUN_LOG_BYTES {
-                moved = self.append_chunk(moved, at, (kind::LOG, &weight::full()))?;
+                moved = self.append_chunk(moved, at, (EventKind::TaskLog, &weight::full()))?;
                 moved.log_bytes = MAX_RUN_LOG_BYTES + 1;
             }
             self.put(&hot, &moved, None)?;

@@ -17,8 +17,8 @@ use super::{
 use crate::{
     Context, Error, Result, Woken, entry,
     record::{
-        AgentRef, Beat, Leases, NewPairingCode, NewPairingRequest, NewRuntime, Pairing, PairingDecision, PairingRequest, Proof,
-        REPLACED_LIFE, REUSE_INTERVAL, Runtime, RuntimeKind, TokenChange,
+        AgentRef, Beat, Leases, NewPairingCode, NewPairingRequest, NewRuntime, Pairing, PairingDecision,
+        PairingRequest, Proof, REPLACED_LIFE, REUSE_INTERVAL, Runtime, RuntimeKind, TokenChange,
     },
 };
 

@@ -6,11 +6,11 @@ use std::{
 };
 
 use attache_protocol::{
-    Json, TenantId, Timestamp,
+    EventKind, Json, TenantId, Timestamp,
     env::Env,
     rules::quota::Budget,
     rules::run::{Limits, Worker},
-    wire::{account::Callers, event::kind},
+    wire::account::Callers,
 };
 use attache_store::{
     Context, Error, Store, Woken,
@@ -107,8 +107,8 @@ impl World {
         self.store.claim(self.runtime.id, None, Vec::new(), LEASE, self.now()).await.unwrap().unwrap();
         let by = Worker { runtime: self.runtime.id, epoch: Some(1) };
         let events = vec![
-            NewEvent { kind: kind::CHUNK, data: json(r#"{"text":"hel"}"#) },
-            NewEvent { kind: kind::CHUNK, data: json(r#"{"text":"lo"}"#) },
+            NewEvent { kind: EventKind::TaskChunk, data: json(r#"{"text":"hel"}"#) },
+            NewEvent { kind: EventKind::TaskChunk, data: json(r#"{"text":"lo"}"#) },
         ];
         let progress = NewProgress { events, ..NewProgress::default() };
         self.store.progress(by, run, progress, LEASE, self.now()).await.unwrap();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use attache_protocol::{
-    AgentId, ChannelId, Json, RunId, RuntimeId, TenantId,
+    AgentId, ChannelId, EventKind, Json, RunId, RuntimeId, TenantId,
     env::Env,
     rules::{
         permission::{Decision, OnTimeout, Scope, State, Subject},
@@ -17,7 +17,6 @@ use attache_protocol::{
     wire::{
         account::Callers,
         channel::{PeerRole, Transport},
-        event::kind,
         run::{Limit, Sandbox},
     },
 };
@@ -357,7 +356,7 @@ async fn a_report_that_comes_twice_is_heard_once() {
     for world in World::all().await {
         let run = world.claimed().await;
         let progress = |source, seq| NewProgress {
-            events: vec![NewEvent { kind: kind::CHUNK, data: json(r#""x""#) }],
+            events: vec![NewEvent { kind: EventKind::TaskChunk, data: json(r#""x""#) }],
             usage: None,
             report: Some(Report { source, seq }),
         };
@@ -375,8 +374,10 @@ async fn a_report_that_comes_twice_is_heard_once() {
 async fn a_new_channel_takes_over_what_its_worker_knows_of() {
     for world in World::all().await {
         let (known, unknown) = (world.claimed().await, world.claimed().await);
-        let progress =
-            NewProgress { events: vec![NewEvent { kind: kind::CHUNK, data: json("1") }], ..NewProgress::default() };
+        let progress = NewProgress {
+            events: vec![NewEvent { kind: EventKind::TaskChunk, data: json("1") }],
+            ..NewProgress::default()
+        };
         world.store.progress(world.by(), known, progress, LEASE, world.env.now()).await.unwrap();
         world.store.cancel_run(world.context("key:owner"), known, None).await.unwrap();
         let next = world.env.channel_id();
@@ -432,7 +433,7 @@ async fn a_peer_that_is_away_too_long_is_told_what_it_missed() {
     let events = usize::try_from(MAX_FRAMES).unwrap() + MORE;
     for world in World::all().await {
         let run = world.claimed().await;
-        let chunk = NewEvent { kind: kind::CHUNK, data: json("1") };
+        let chunk = NewEvent { kind: EventKind::TaskChunk, data: json("1") };
         // The run has two events already.
         let progress = NewProgress { events: vec![chunk; events - 2], ..NewProgress::default() };
         world.store.progress(world.by(), run, progress, LEASE, world.env.now()).await.unwrap();

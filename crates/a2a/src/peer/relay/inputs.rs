@@ -7,10 +7,7 @@ use attache_hub::{
     in_process::{Failure, Work},
     stream::RunFollow,
 };
-use attache_protocol::{
-    AskId, Json,
-    wire::event::{Event, kind},
-};
+use attache_protocol::{AskId, EventKind, Json, wire::event::Event};
 use serde::{Deserialize, Serialize};
 
 use super::{Relay, Step};
@@ -87,20 +84,20 @@ impl Inputs {
 
 fn note_question(open: &mut Vec<AskId>, event: &Event) {
     let Ok(Asked { input_request_id: Some(ask) }) = event.data.parse::<Asked>() else { return };
-    match event.kind.as_str() {
-        "task.input_required" | "task.authorization_required" => open.push(ask),
-        "task.input_received" | "task.input_withdrawn" => open.retain(|known| *known != ask),
+    match event.event_kind() {
+        Some(EventKind::TaskInputRequired | EventKind::TaskAuthorizationRequired) => open.push(ask),
+        Some(EventKind::TaskInputReceived | EventKind::TaskInputWithdrawn) => open.retain(|known| *known != ask),
         _ => {}
     }
 }
 
 fn note(waiting: &mut VecDeque<Input>, event: &Event) {
-    match event.kind.as_str() {
-        "task.input_received" => {
+    match event.event_kind() {
+        Some(EventKind::TaskInputReceived) => {
             let input = event.data.parse::<Input>().ok();
             waiting.extend(input.filter(|input| input.input_request_id.is_none()));
         }
-        kind::LOG => {
+        Some(EventKind::TaskLog) => {
             if let Ok(line) = event.data.parse::<Line>() {
                 waiting.retain(|input| input.input_id != line.input_id);
             }

@@ -205,10 +205,9 @@ pub(crate) fn holds(by: &Principal, run: &RunRecord) -> bool {
     match (by.who, &run.state.phase) {
         (Who::Runtime { runtime, .. }, Phase::Running(claim)) => claim.runtime == runtime,
         (Who::Run { run: own, .. }, Phase::Running(_)) => run.id == own,
-        (
-            Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Key { .. } | Who::Anonymous { .. },
-            _,
-        ) => false,
+        (Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Key { .. } | Who::Anonymous { .. }, _) => {
+            false
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Json,
+    EventKind, Json,
     wire::{
         envelope::Object,
-        event::{Event, Repaired, SNAPSHOT_REPAIRED, kind},
+        event::{Event, Repaired},
     },
 };
 
@@ -37,29 +37,24 @@ pub struct Message {
     pub details: Option<Json>,
 }
 
-/// Whether the event is the last of its run.
-pub fn is_terminal(kind: &str) -> bool {
-    matches!(kind, "task.completed" | "task.failed" | "task.cancelled")
-}
-
 /// What the event says. Being queued and being claimed is nobody's concern, and the end is shown with the result.
 pub fn said(event: &Event) -> Option<Said> {
-    let (text, details) = match event.kind.as_str() {
-        kind::PROGRESS => return Some(Said::Progress(progress(&event.data))),
-        "task.created" | "task.claimed" => return None,
-        terminal if is_terminal(terminal) => return None,
-        kind::CHUNK | kind::THOUGHT => text(&event.data, "text"),
-        kind::LOG => text(&event.data, "message"),
-        SNAPSHOT_REPAIRED => {
+    let (text, details) = match event.event_kind() {
+        Some(EventKind::TaskProgress) => return Some(Said::Progress(progress(&event.data))),
+        Some(EventKind::TaskCreated | EventKind::TaskClaimed) => return None,
+        Some(kind) if kind.is_terminal() => return None,
+        Some(EventKind::TaskChunk | EventKind::TaskThought) => text(&event.data, "text"),
+        Some(EventKind::TaskLog) => text(&event.data, "message"),
+        Some(EventKind::SnapshotRepaired) => {
             // The run as it is now has its own place; here it matters what is missing.
             let missing = event.data.parse().map(|Repaired { missing, .. }| Json::of(&missing));
             (None, Some(missing.unwrap_or_else(|_| Json::empty_object())))
         }
         _ => (None, Some(event.data.clone())),
     };
-    let kind = match event.kind.as_str() {
-        SNAPSHOT_REPAIRED => "gap",
-        kind => kind.strip_prefix("task.").unwrap_or(kind),
+    let kind = match event.event_kind() {
+        Some(EventKind::SnapshotRepaired) => "gap",
+        _ => event.kind.strip_prefix("task.").unwrap_or(&event.kind),
     };
     Some(Said::Message(Message { kind: kind.to_owned(), text, details }))
 }

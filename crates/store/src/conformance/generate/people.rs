@@ -98,7 +98,9 @@ impl Generator {
             return Step::PairingRequest(self.shown_code(), self.at());
         }
         let proof = match self.draw.below(3) {
-            0 => Proof::Poll(self.draw.recent(&self.known.requests).map_or_else(|| self.draw.secret(), |(_, poll)| poll)),
+            0 => {
+                Proof::Poll(self.draw.recent(&self.known.requests).map_or_else(|| self.draw.secret(), |(_, poll)| poll))
+            }
             _ => Proof::Code(self.draw.recent(&self.known.codes).unwrap_or_else(|| self.shown_code())),
         };
         Step::PairingCode(proof, self.at())

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    ArtifactId, RunId, RuntimeId, WorkspaceId,
+    ArtifactId, EventKind, RunId, RuntimeId, WorkspaceId,
     rules::run::{FailureCode, Limits, Status, Worker},
     secret::SecretHash,
     wire::{
         conversation::Role,
-        event::kind,
         run::{Limit, Sandbox},
     },
 };
@@ -27,7 +26,13 @@ use crate::{
     },
 };
 
-const KINDS: [&str; 5] = [kind::PROGRESS, kind::CHUNK, kind::THOUGHT, kind::LOG, kind::TOOL_CALL];
+const KINDS: [EventKind; 5] = [
+    EventKind::TaskProgress,
+    EventKind::TaskChunk,
+    EventKind::TaskThought,
+    EventKind::TaskLog,
+    EventKind::TaskToolCall,
+];
 
 // === impl Generator ===
 
@@ -307,7 +312,7 @@ impl Generator {
     }
 
     fn event(&self) -> NewEvent {
-        NewEvent { kind: self.draw.one_of(&KINDS).unwrap_or(kind::LOG), data: self.draw.json() }
+        NewEvent { kind: self.draw.one_of(&KINDS).unwrap_or(EventKind::TaskLog), data: self.draw.json() }
     }
 
     pub(super) fn millis(&self, of: &[u64]) -> Duration {
