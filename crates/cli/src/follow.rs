@@ -278,7 +278,10 @@ impl<'a> Follower<'a> {
                 }
             }
             Some(EventKind::ArtifactChanged) => {
-                if let Ok(change) = event.data.parse::<ArtifactChange>() {
+                // One that comes piece by piece is told of once.
+                if let Ok(change) = event.data.parse::<ArtifactChange>()
+                    && self.artifacts.insert(change.artifact_id.clone())
+                {
                     self.talk(Style::Dim, &format!("artifact {}: {}", change.title(), change.about()))?;
                 }
             }

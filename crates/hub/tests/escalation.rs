@@ -26,6 +26,7 @@ on_both! {
     only_its_owner_decides_for_an_agent_that_is_theirs_alone
     nobody_takes_a_name_that_a_rule_speaks_about
     an_agent_asks_for_no_more_than_its_owner_may
+    a_smaller_key_of_the_owner_does_not_reach_their_shell
 }
 
 fn forbidden() -> (u16, String) {
@@ -273,4 +274,20 @@ async fn a_login_link_does_not_tell_who_there_is() {
     assert_eq!(known.refusal(), forbidden());
     assert_eq!((known.status, &known.body), (unknown.status, &unknown.body));
     viewer.post("/api/v1/login-links", json!({"user": "val"})).await.expect(201);
+}
+
+async fn a_smaller_key_of_the_owner_does_not_reach_their_shell(engine: Engine) {
+    let world = with_local(engine).await;
+    let task = json!({"agent_id": "local", "input": {"text": "cat admin.key"}});
+    for smaller in [json!({"role": "operator"}), json!({"role": "owner", "scopes": ["read", "call", "manage"]})] {
+        let mut body = json!({"name": "small"});
+        body.as_object_mut().unwrap().extend(smaller.as_object().unwrap().clone());
+        let small = key(&world, &world.owner.post("/api/v1/api-keys", body).await.expect(201));
+        assert_eq!(small.post(RUNS, task.clone()).await.refusal(), forbidden(), "{smaller}");
+        // Nor does it open the shell for others.
+        let opened = small.patch(&format!("{ACCOUNTS}/local"), json!({"callers": "everyone"})).await;
+        assert_eq!(opened.refusal(), forbidden(), "{smaller}");
+        small.post(RUNS, json!({"agent_id": "builder", "input": {"text": "hi"}})).await.expect(201);
+    }
+    world.owner.post(RUNS, task).await.expect(201);
 }

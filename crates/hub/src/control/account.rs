@@ -92,7 +92,7 @@ impl Handle {
         check_request(&request)?;
         // An admin may stop such an agent, but not make it work for others.
         let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
-        Self::check_caller(by, &account)?;
+        self.check_caller(by, &account).await?;
         if let Some(name) = request.name.as_ref().filter(|name| **name != account.name) {
             self.keep_limits(by, Action::EditAgent, &agent).await?;
             self.free_of_rules(by, name, Some(&account.name)).await?;

@@ -112,7 +112,7 @@ impl Handle {
             let target = check::agent_ref("agent_id", &request.agent_id)?;
             let timeout = match self.store().account(by.tenant, target).await {
                 Ok(target) => {
-                    Self::check_caller(by, &target)?;
+                    self.check_caller(by, &target).await?;
                     target.run_timeout
                 }
                 // A repeated request may name an agent that is archived by now; the store knows what it made.

@@ -9,7 +9,10 @@ use attache_protocol::{
 };
 use attache_store::{
     Error as StoreError,
-    record::ask::{Ask, AskWhat, NewAsk, NewInput},
+    record::{
+        AgentRef,
+        ask::{Ask, AskWhat, NewAsk, NewInput},
+    },
 };
 use tokio::time::Instant;
 
@@ -53,10 +56,13 @@ impl Handle {
         request: InputRequest,
         message: Option<Json>,
     ) -> Result<InputResponse> {
-        if by.may(Action::GiveInput)? == Verdict::Own {
-            self.own_run(by, run).await?;
-        } else {
-            self.open_run(by, run).await?;
+        let record = match by.may(Action::GiveInput)? {
+            Verdict::Own => self.own_run(by, run).await?,
+            _ => self.open_run(by, run).await?,
+        };
+        if by.role().is_some() {
+            let account = self.store().account(by.tenant, AgentRef::Id(record.agent)).await.map_err(about("agent"))?;
+            self.check_caller(by, &account).await?;
         }
         if let Some(key) = &request.idempotency_key {
             check::token("idempotency_key", key, 1..=200)?;

@@ -132,7 +132,7 @@ impl Handle {
         self.check_endless(by).await?;
         let agent = self.own_agent(by, action, agent).await?;
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
-        Self::check_caller(by, &account)?;
+        self.check_caller(by, &account).await?;
         self.check_owner(by, account.owner).await?;
         Ok(account)
     }

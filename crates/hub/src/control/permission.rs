@@ -245,7 +245,7 @@ impl Handle {
     async fn check_told(&self, by: &Principal, tool: &str) -> Result<()> {
         let Some(told) = tool.strip_prefix(REMOTE_AGENT) else { return Ok(()) };
         match self.store().account(by.tenant, AgentRef::Name(told.to_owned())).await {
-            Ok(told) => Self::check_caller(by, &told),
+            Ok(told) => self.check_caller(by, &told).await,
             Err(attache_store::Error::NotFound) => Ok(()),
             Err(error) => Err(Error::from_store("agent", error)),
         }

@@ -109,19 +109,26 @@ impl Handle {
         Ok(Reach::Rules(agents))
     }
 
-    /// An agent that is its owner's alone is seen by everybody and put to work by its owner. Agents are refused earlier: to
-    /// them such an agent does not exist.
-    pub(crate) fn check_caller(by: &Principal, account: &Account) -> Result<()> {
+    /// An agent that is its owner's alone is seen by everybody and put to work by its owner, with a credential that is worth
+    /// all that the owner is: what such an agent can reach is the owner's, so a key that was made smaller would grow by it.
+    /// Agents are refused earlier: to them such an agent does not exist.
+    pub(crate) async fn check_caller(&self, by: &Principal, account: &Account) -> Result<()> {
         let Some(role) = by.role().filter(|_| account.callers == Callers::Owner) else { return Ok(()) };
-        let is_own = match account.owner {
-            Some(owner) => by.user == Some(owner),
-            None => role == Role::Owner,
+        if !is_own(by, role, account) {
+            return Err(Error::new(Code::Forbidden, format!("The agent `{}` is its owner's alone.", account.name))
+                .hint("Its owner shares it with `attache agents set NAME --callers everyone`."));
+        }
+        let owner_role = match account.owner {
+            Some(owner) => self.store().user(by.tenant, UserRef::Id(owner)).await.map_err(about("user"))?.role,
+            None => Role::Owner,
         };
-        if is_own {
+        if by.scopes.is_none() && role >= owner_role {
             return Ok(());
         }
-        Err(Error::new(Code::Forbidden, format!("The agent `{}` is its owner's alone.", account.name))
-            .hint("Its owner shares it with `attache agents set NAME --callers everyone`."))
+        let message =
+            format!("The agent `{}` is its owner's alone, and this key may do less than its owner.", account.name);
+        Err(Error::new(Code::Forbidden, message)
+            .hint("Use a key of the owner without scopes and with the owner's role, or share the agent: `attache agents set NAME --callers everyone`."))
     }
 
     /// The user as rules name it. A name that was freed belongs to whoever has it now, so the things of a removed user go
@@ -230,6 +237,14 @@ pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
     }
 }
 
+/// Whether the agent belongs to the person whose credential this is; what belongs to nobody is the hub's owner's.
+fn is_own(by: &Principal, role: Role, account: &Account) -> bool {
+    match account.owner {
+        Some(owner) => by.user == Some(owner),
+        None => role == Role::Owner,
+    }
+}
+
 // === impl Person ===
 
 impl Person<'_> {
@@ -239,7 +254,9 @@ impl Person<'_> {
             Entry::Occupied(known) => Ok(!known.get()),
             Entry::Vacant(unknown) => {
                 let account = self.hub.store().account(self.by.tenant, AgentRef::Id(agent)).await;
-                let kept = Handle::check_caller(self.by, &account.map_err(about("agent"))?).is_err();
+                let account = account.map_err(about("agent"))?;
+                let role = self.by.role().filter(|_| account.callers == Callers::Owner);
+                let kept = role.is_some_and(|role| !is_own(self.by, role, &account));
                 unknown.insert(kept);
                 Ok(!kept)
             }
