@@ -66,13 +66,14 @@ async fn lists_come_in_pages_that_one_answer_can_carry() {
         seen.reverse();
         assert_eq!(seen, sent);
     }
-    // The same for the hub's own list.
+    // The hub's own list shows long tasks by their beginning, so all of them are on one page.
     let url = format!("{}/api/v1/task-runs?limit=200", scene.world.url);
     let answer = crate::speak::http().get(url).bearer_auth(scene.world.owner_key.expose()).send().await.unwrap();
     let page = answer.text().await.unwrap();
-    assert!(page.len() < MAX_ANSWER, "{} bytes", page.len());
+    assert!(page.len() < MAX_ANSWER / 10, "{} bytes", page.len());
     let page: serde_json::Value = serde_json::from_str(&page).unwrap();
-    assert!(page["next_cursor"].is_string(), "the rest is on the next page");
+    assert_eq!(page["task_runs"].as_array().map(Vec::len), Some(8));
+    assert!(page["next_cursor"].is_null(), "nothing is left for another page");
     scene.world.stop().await;
 }
 

@@ -46,7 +46,7 @@ fn a_backup_of_a_busy_hub_is_a_whole_hub() {
     up.create_run("local", "echo later");
     assert_eq!(made["bytes"], fs::metadata(&file).unwrap().len());
     let text = fs::read(&file).unwrap();
-    assert!(home.attache(&["backup", name]).exits(1).stderr.contains("File exists"), "nothing is written over");
+    assert!(home.attache(&["backup", name]).exits(1).stderr.contains("there already"), "nothing is written over");
     assert_eq!(fs::read(&file).unwrap(), text);
     assert_eq!(
         fs::read_dir(home.path())

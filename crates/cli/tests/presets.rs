@@ -227,16 +227,23 @@ fn doctor_tries_a_host_outside_of_our_own_folders() {
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let seen = home.path().join("seen");
-    program(&home, "my-agent", &format!("pwd >> '{}'; stat -c %a . >> '{}'; exit 1", seen.display(), seen.display()));
+    program(
+        &home,
+        "my-agent",
+        &format!(
+            "[ \"$1\" = --version ] && echo 1.2.3 && exit; pwd >> '{0}'; stat -c %a . >> '{0}'; exit 1",
+            seen.display()
+        ),
+    );
     let code = hub.pairing_code("builder");
-    let pair = ["runtime", "pair", &code, "--local-executor-type", "custom", "--local-executor-ref", "my-agent"];
-    home.attache(&pair).succeeds();
+    presets(&home, "[mine]\nlabel = \"My agent\"\ndriver = \"acp\"\nprograms = [\"my-agent\"]\n");
+    home.attache(&["runtime", "pair", &code, "--local-executor-type", "mine"]).succeeds();
     let _ = fs::remove_file(&seen);
     let report = home.attache(&["doctor", "--json"]).exits(1).json();
     assert!(findings(&report, "host").iter().any(|one| one["state"] == "problem"), "it was started: {report}");
     let seen = fs::read_to_string(&seen).unwrap();
-    let mut lines = seen.lines();
-    let (folder, mode) = (Path::new(lines.next().unwrap()), lines.next().unwrap());
+    let mut lines = seen.lines().rev();
+    let (mode, folder) = (lines.next().unwrap(), Path::new(lines.next().unwrap()));
     assert!(!folder.starts_with(home.a2a()), "{seen}");
     assert_eq!(mode, "700");
     assert!(!folder.exists() && !folder.parent().unwrap().exists(), "it is removed: {seen}");

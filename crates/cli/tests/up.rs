@@ -279,7 +279,7 @@ fn what_the_local_shell_did_is_its_owners_alone() {
     let conversation = conversation["conversation_id"].as_str().unwrap().to_owned();
     let task = "echo secret-of-the-owner | tee note.txt && echo note.txt >> \"$ATTACHE_ARTIFACTS\"";
     home.attache(&["ask", "local", task, "--conversation", &conversation]).succeeds();
-    let run = up.get("/api/v1/task-runs?agent=local")["task_runs"][0].clone();
+    let run = up.get("/api/v1/task-runs?agent_id=local")["task_runs"][0].clone();
     let id = run["task_run_id"].as_str().unwrap();
     let workspace = run["workspace_id"].as_str().unwrap();
     let artifacts = up.get(&format!("/api/v1/workspaces/{workspace}/artifacts"));
@@ -306,7 +306,7 @@ fn what_the_local_shell_did_is_its_owners_alone() {
         };
         for path in [
             "/api/v1/task-runs".to_owned(),
-            "/api/v1/task-runs?agent=local".to_owned(),
+            "/api/v1/task-runs?agent_id=local".to_owned(),
             "/api/v1/permission-requests".to_owned(),
             "/api/v1/permission-requests?state=pending".to_owned(),
         ] {

@@ -86,7 +86,9 @@ impl Address {
 
 /// People leave the scheme out: nothing leaves this machine on loopback, anything else is encrypted.
 fn with_scheme(text: &str) -> String {
-    if text.is_empty() || text.contains("://") {
+    // A bare word is more often a mistake than a host.
+    let names_a_host = text.contains(['.', ':']) || text.starts_with("localhost");
+    if !names_a_host || text.contains("://") {
         return text.to_owned();
     }
     let encrypted = format!("https://{text}");

@@ -84,7 +84,7 @@ impl Error {
         let error = Self::new(Code::NotFound, format!("There is no such {what}."));
         match what {
             "run" => error.hint(
-                "Check the id, and that the credential belongs to the same tenant. Runs that have ended are removed after \
+                "Check the id. Runs that have ended are removed after \
                  a time (`attache hub --keep`), or by people; the log says so: `attache audit`.",
             ),
             _ => error,

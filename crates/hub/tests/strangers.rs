@@ -122,20 +122,20 @@ async fn the_first_frame_of_a_socket_is_small_unless_the_head_says_whose_it_is()
 #[tokio::test]
 async fn codes_that_are_tried_at_once_are_counted_before_they_are_judged() {
     let (world, store) = World::counted(|options| options.pairing_failures_per_minute = 5).await;
-    let held = store.hold("attach_runtime");
+    let held = store.hold("pairing");
     let guess = async |number: u8| -> Reply {
         let code = format!("K7QM-2X{}{}", char::from(b'2' + number % 8), char::from(b'2' + number / 8));
         world.anonymous().post(ATTACH, json!({"pairing_token": code})).await
     };
     let (replies, ()) = tokio::join!(join_all((0..30).map(guess)), async {
         // Everybody who is not refused waits for the store.
-        while store.calls("attach_runtime") < 5 {
+        while store.calls("pairing") < 5 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         drop(held);
     });
     let judged = replies.iter().filter(|reply| reply.status != 429).count();
-    assert!(judged <= 5 && store.calls("attach_runtime") <= 5, "{judged} codes were judged");
+    assert!(judged <= 5 && store.calls("pairing") <= 5, "{judged} codes were judged");
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ use crate::{
     prompt,
 };
 
-/// List, add, change, show and remove agents, and make pairing codes for them
+/// Manage agents and create pairing codes
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

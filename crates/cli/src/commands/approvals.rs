@@ -19,7 +19,7 @@ use crate::{
     output::{Cell, Style, Table, clean, time},
 };
 
-/// See what agents ask for, and allow or deny it
+/// Review what agents ask permission for, and decide
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

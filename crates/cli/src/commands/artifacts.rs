@@ -17,7 +17,7 @@ use crate::{
     output::{Cell, time},
 };
 
-/// List, download and upload the artifacts of a workspace
+/// List, download and upload artifacts
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache artifacts list run_…             of a run's workspace; wsp_… and cnv_… work as well

@@ -20,7 +20,7 @@ use crate::{
     queue,
 };
 
-/// Put an agent to work and follow it to the end
+/// Give an agent a task and follow it to the end
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache ask local \"uname -a\"
@@ -109,8 +109,13 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         let newest = RunFilter { page: Page { limit: Some(1), cursor: None }, ..RunFilter::default() };
         hub.runs(&newest).await.map_err(|error| {
             let failure = Failure::from(error);
-            let message = format!("nothing was started: this key cannot follow a run ({})", failure.message);
-            Failure { message, ..failure }
+            match failure.exit {
+                exit::DENIED => {
+                    let message = format!("nothing was started: this key cannot follow a run ({})", failure.message);
+                    Failure { message, ..failure }
+                }
+                _ => failure,
+            }
         })?;
     }
     let conversation = match &args.conversation {

@@ -22,7 +22,7 @@ use crate::{
     output::{Cell, Style, Table, time},
 };
 
-/// Read the log of everything that happened, check its hash chain, export it
+/// Read, verify and export the audit log
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{Context, Failure, output::Style, tar};
 
-/// Copy a hub's data folder into one file, also while the hub runs
+/// Back up a hub's data to one file, even while it runs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache backup hub-2026-11-16.tar

@@ -17,7 +17,7 @@ use crate::{
     output::{Cell, Style, Table, clean, time},
 };
 
-/// List the live connections of devices, agents and engines, and what happened to them
+/// List live connections and what happened to them
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

@@ -6,7 +6,7 @@ use clap_complete::Shell;
 use super::Cli;
 use crate::{Context, Failure};
 
-/// Print completions for a shell
+/// Print shell completions
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache completions bash > ~/.local/share/bash-completion/completions/attache

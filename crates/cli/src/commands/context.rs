@@ -14,7 +14,7 @@ use crate::{
     output::{Cell, Style, Table},
 };
 
-/// Remember hubs and keys under a name, and choose one
+/// Save hubs and keys under a name, and switch between them
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

@@ -19,7 +19,7 @@ use crate::{
     prompt,
 };
 
-/// List conversations, begin one, read what was said in it, and delete it
+/// List, start, read and delete conversations
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

@@ -13,7 +13,7 @@ use crate::{
     lending, process,
 };
 
-/// Lend folders of this machine (started by itself when needed)
+/// Run the delegation daemon (starts by itself when needed)
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache daemon                                   in the foreground, until Ctrl-C

@@ -21,7 +21,7 @@ use crate::{
     process::Signals,
 };
 
-/// Lend a folder to an agent elsewhere, which works in it as if it were there
+/// Delegate a folder to an agent on another machine
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache delegate . --to http://127.0.0.1:7800/a2a/builder \"make the tests pass\"

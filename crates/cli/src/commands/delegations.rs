@@ -25,7 +25,7 @@ use crate::{
     output::{Cell, Style, Table, clean, time},
 };
 
-/// List, show, end and undo what is lent, and say what may be
+/// Manage delegated folders and the allow-list
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -15,7 +15,7 @@ use crate::{
     output::{Cell, Style, Table, clean, time},
 };
 
-/// See what webhooks were told, and send it again
+/// List webhook deliveries and resend them
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

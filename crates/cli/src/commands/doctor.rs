@@ -28,7 +28,7 @@ use crate::{
     site::LOST_KEY,
 };
 
-/// Look for problems on this machine and say how to fix them
+/// Check this machine for problems and suggest fixes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache doctor

@@ -16,7 +16,7 @@ use crate::{
     tls::TlsArgs,
 };
 
-/// Run a hub: the platform's API and the console on one port
+/// Run a hub: the API and the console on one port
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache hub                                        on this machine

@@ -18,7 +18,7 @@ use crate::{
     output::{Cell, Style, time},
 };
 
-/// List, add and revoke API keys
+/// Manage API keys
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

@@ -9,7 +9,7 @@ use crate::{
     output::{Style, clean, time},
 };
 
-/// Make a link that signs one browser in to the console
+/// Create a link that signs a browser in to the console
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache login                 print a link; it works once, for ten minutes

@@ -14,7 +14,7 @@ use crate::{
     output::{Cell, Table, time},
 };
 
-/// List, set and remove the quotas of a day
+/// Manage daily quotas
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

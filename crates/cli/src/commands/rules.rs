@@ -15,7 +15,7 @@ use crate::{
     output::{Style, time},
 };
 
-/// Show, replace and question the access rules of agents
+/// Show, edit and test access rules
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

@@ -23,7 +23,7 @@ use crate::{
     prompt,
 };
 
-/// List the devices that are paired with agents, and disconnect one
+/// List and disconnect paired devices
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

@@ -9,7 +9,7 @@ use crate::{
     output::{Style, time},
 };
 
-/// Make a short-lived token (JWT) from your key
+/// Create a short-lived token (JWT) from your key
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache tokens                                   print one; it lives 15 minutes

@@ -39,7 +39,7 @@ use crate::{
     tls::TlsArgs,
 };
 
-/// Run everything on this machine: a hub, its console, and a shell agent named `local`
+/// Start everything on this machine: a hub, the console, and a shell agent named `local`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache up

@@ -14,7 +14,7 @@ use crate::{
     output::{Cell, Table},
 };
 
-/// Show what was used: calls, tokens and cost
+/// Show usage: calls, tokens and cost
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache usage                    the last 30 days, by day, user and agent

@@ -17,7 +17,7 @@ use crate::{
     output::{Cell, time},
 };
 
-/// List, add, change and remove the people of a hub
+/// Manage the people of a hub
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

@@ -43,7 +43,9 @@ async fn a_callback_is_listed_shown_and_sent_again() {
         let beside = visitor.get(&format!("/runs/{run}")).await.body;
         assert!(beside.contains(&format!("href=\"{path}\"")), "{beside}");
         for body in [list, page, beside] {
-            assert!(!body.contains(url) && body.contains("&#39;-alert(1)-&#39;"), "{role:?}");
+            // Whoever may not send it again sees only where it goes.
+            let sees_path = role >= Role::Operator;
+            assert!(!body.contains(url) && body.contains("&#39;-alert(1)-&#39;") == sees_path, "{role:?}");
         }
     }
     let owner = world.signed_in(Role::Owner).await;

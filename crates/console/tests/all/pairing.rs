@@ -12,7 +12,7 @@ use crate::world::{LOCAL, World, between};
 async fn the_dialog_shows_the_code_once_and_flips_when_the_device_has_joined() {
     let world = World::new().await;
     let agent = world.agent("builder").await.agent_id;
-    let visitor = world.signed_in(Role::Admin).await;
+    let visitor = world.signed_in(Role::Owner).await;
     let page = visitor.post(&format!("/agents/{agent}/pairing-codes"), &[]).await;
     assert_eq!(page.status, StatusCode::OK);
     let command = between(&page.body, "id=\"pair-command\">", "<").to_owned();
@@ -66,7 +66,7 @@ async fn wanting(world: &World) -> String {
 async fn a_device_that_shows_a_code_is_confirmed_for_an_old_or_a_new_agent_or_rejected() {
     let world = World::new().await;
     let agent = world.agent("builder").await.agent_id.to_string();
-    let visitor = world.signed_in(Role::Admin).await;
+    let visitor = world.signed_in(Role::Owner).await;
 
     let code = wanting(&world).await;
     for page in [

@@ -131,6 +131,7 @@ impl Handle {
         let agent = self.own_agent(by, Action::ArchiveAgent, agent).await?;
         self.keep_limits(by, Action::ArchiveAgent, &agent).await?;
         let archived = self.store().archive_account(self.context(by), agent).await.map_err(about("agent"))?;
+        self.credentials().forget_agent(archived.id);
         self.show_account(archived).await
     }
 

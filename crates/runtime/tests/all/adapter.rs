@@ -247,7 +247,10 @@ async fn input(State(adapter): State<FakeAdapter>, Json(body): Json<Value>) -> R
 
 async fn cancel(State(adapter): State<FakeAdapter>, Path(run): Path<String>) -> Response {
     let remembered = adapter.change(|stage| {
-        stage.cancels.push(run);
+        // A cancel of another run ends nothing here.
+        if stage.running.as_ref().is_none_or(|running| *running == run) {
+            stage.cancels.push(run);
+        }
         stage.remembered.clone()
     });
     match remembered {

@@ -13,7 +13,7 @@ use clap::Subcommand;
 use super::Weight;
 use crate::{Context, Failure, context::HubArgs};
 
-/// Serve the tools for models over MCP, or add them to a client such as Claude Code
+/// Serve tools over MCP, or install them in a client such as Claude Code
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache mcp install --for claude,codex          enter it into the configuration of these clients

@@ -12,7 +12,7 @@ use clap::Subcommand;
 use super::Weight;
 use crate::{Context, Failure};
 
-/// Pair this device with an agent, and run its tasks
+/// Pair this device with an agent and run its tasks
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache runtime pair K7QM-2XHD --api-base https://hub.example.org    redeem a code from the console

@@ -369,7 +369,7 @@ const OFTEN: [(&str, u64); 72] = [
     ("a push is due", 10),
     ("tasks on several pages", 20),
     ("a task that waits", 5),
-    ("a task that was rejected", 5),
+    ("a task that was rejected", 3),
     ("an input came with a message", 50),
     ("SetPeer Ok", 60),
     ("PinCard Ok", 20),
