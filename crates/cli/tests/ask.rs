@@ -324,7 +324,7 @@ fn a_large_file_comes_with_the_task_too() {
     // The caller names no file of the device.
     let passwd = json!([{ "url": "file:///etc/passwd", "filename": "x" }]);
     let call = json!({ "agent_type": "local", "task": "cat \"$ATTACHE_FILES\"/x", "parts": passwd });
-    let call = up.post("/api/a2a/call", &call).expect(202).json();
+    let call = up.post("/api/a2a/call", &call).expect(200).json();
     let run = call["call_id"].as_str().unwrap().replace("a2a-", "run_");
     assert_eq!(up.ended(&run)["task_result"]["text"], "file:///etc/passwd\n");
 }

@@ -7,39 +7,49 @@ Put agents on any machine to work, and see, approve, stop and account for what t
 
 Usage: attache [OPTIONS] <COMMAND>
 
-Commands:
-  up             Run everything on this machine: a hub, its console, and a shell agent named `local`
-  hub            Run a hub: the platform's API and the console on one port
-  runtime        Pair this device with an agent, and run its tasks
+Start:
+  up             Start everything on this machine: a hub, the console, and a shell agent named `local`
+  login          Create a link that signs a browser in to the console
+  context        Save hubs and keys under a name, and switch between them
+  doctor         Check this machine for problems and suggest fixes
+  completions    Print shell completions
+
+Agents and devices:
+  agents         Manage agents and create pairing codes
+  runtime        Pair this device with an agent and run its tasks
+  runtimes       List and disconnect paired devices
   adapter        Serve an agent to this device's runtime: a coding agent, a shell, any program
-  ask            Put an agent to work and follow it to the end
+  channels       List live connections and what happened to them
+  mcp            Serve tools over MCP, or install them in a client such as Claude Code
+
+Work:
+  ask            Give an agent a task and follow it to the end
   watch          Follow a run to its end
-  agents         List, add, change, show and remove agents, and make pairing codes for them
-  runtimes       List the devices that are paired with agents, and disconnect one
-  runs           List, show, answer and cancel runs
-  approvals      See what agents ask for, and allow or deny it
-  channels       List the live connections of devices, agents and engines, and what happened to them
-  conversations  List conversations, begin one, and read what was said in it
-  context        Remember hubs and keys under a name, and choose one
-  delegate       Lend a folder to an agent elsewhere, which works in it as if it were there
-  delegations    List, show, end and undo what is lent, and say what may be
-  daemon         Lend folders of this machine (started by itself when needed)
-  mcp            Serve the tools for models over MCP, or add them to a client such as Claude Code
-  artifacts      List, download and upload the artifacts of a workspace
-  deliveries     See what webhooks were told, and send it again
-  users          List, add, change and remove the people of a hub
-  keys           List, add and revoke API keys
+  runs           List, show, answer, cancel and delete runs
+  approvals      Review what agents ask permission for, and decide
+  conversations  List, start, read and delete conversations
+  artifacts      List, download and upload artifacts
+
+Folders:
+  delegate       Delegate a folder to an agent on another machine
+  delegations    Manage delegated folders and the allow-list
+  daemon         Run the delegation daemon (starts by itself when needed)
+
+People and limits:
+  users          Manage the people of a hub
+  keys           Manage API keys
+  tokens         Create a short-lived token (JWT) from your key
   sessions       List and end console sessions
-  tokens         Make a short-lived token (JWT) from your key
-  backup         Copy a hub's data folder into one file, also while the hub runs
-  audit          Read the log of everything that happened, check its hash chain, export it
-  rules          Show, replace and question the access rules of agents
-  quotas         List, set and remove the quotas of a day
-  usage          Show what was used: calls, tokens and cost
-  login          Make a link that signs one browser in to the console
-  doctor         Look for problems on this machine and say how to fix them
+  rules          Show, edit and test access rules
+  quotas         Manage daily quotas
+  usage          Show usage: calls, tokens and cost
+
+Operate:
+  hub            Run a hub: the API and the console on one port
+  audit          Read, verify and export the audit log
+  deliveries     List webhook deliveries and resend them
+  backup         Back up a hub's data to one file, even while it runs
   bench          Measure this build on this machine
-  completions    Print completions for a shell
 
 Options:
       --json     Print data as JSON in a stable shape
@@ -51,7 +61,7 @@ Examples:
   attache ask local \"uname -a\"        put the built-in shell agent to work
   attache runtime pair --api-base URL pair this device with a hub elsewhere
 
-Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 denied, 5 unreachable, 124 timed out.
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 denied, 5 unreachable, 6 partial, 124 timed out.
 ";
 
 #[test]

@@ -84,7 +84,8 @@ fn keys_sessions_and_conversations_are_named_by_a_name_a_part_of_the_id_or_last(
     home.attache(&["keys", "revoke", &id[id.len() - 8..]]).succeeds();
     assert!(revoked(&other));
     // A name is free again once its key is revoked, and two that have it are not guessed between.
-    (key("twin"), key("twin"));
+    key("twin");
+    key("twin");
     assert!(home.attache(&["keys", "revoke", "twin"]).exits(2).stderr.contains("fits several"));
 
     let begin = |title: &str| home.attache(&["conversations", "add", "--title", title]).succeeds().stdout;

@@ -55,7 +55,7 @@ use crate::{Context, Failure};
   attache ask local \"uname -a\"        put the built-in shell agent to work
   attache runtime pair --api-base URL pair this device with a hub elsewhere
 
-Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 denied, 5 unreachable, 124 timed out.",
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 denied, 5 unreachable, 6 partial, 124 timed out.",
     subcommand_required = true,
     arg_required_else_help = true,
     disable_help_subcommand = true

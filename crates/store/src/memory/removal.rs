@@ -59,7 +59,7 @@ impl State {
             Class::Runs => {
                 let records = self.runs.iter().map(|run| &run.record);
                 let is_free = |run: &RunRecord| {
-                    self.keeps_run(run, run.id.own_conversation(), retention.at).is_none() && !self.has_key(run)
+                    self.keeps_run(run, self.goes_with(run), retention.at).is_none() && !self.has_key(run)
                 };
                 let old = records.filter(|run| is_old(run.ended_at) && is_free(run));
                 old.map(|run| (run.tenant, Old::Run(run.id))).collect()
@@ -106,8 +106,15 @@ impl State {
         self.idempotency.values().any(|of| *of == place) && !is_key_over(run.created_at, self.clock)
     }
 
-    /// Why the run cannot be removed, when this conversation may go with it.
-    fn keeps_run(&self, run: &RunRecord, with: ConversationId, at: Timestamp) -> Option<Use> {
+    /// The run's own conversation, unless other runs stay in it.
+    fn goes_with(&self, run: &RunRecord) -> Option<ConversationId> {
+        let own = run.id.own_conversation();
+        let is_shared = self.runs.iter().any(|other| other.record.id != run.id && other.record.conversation == own);
+        (!is_shared).then_some(own)
+    }
+
+    /// Why the run cannot be removed, when this conversation goes with it.
+    fn keeps_run(&self, run: &RunRecord, with: Option<ConversationId>, at: Timestamp) -> Option<Use> {
         if !run.state.status().is_terminal() {
             return Some(Use::Live);
         }
@@ -118,7 +125,7 @@ impl State {
         let stands = self.grants.values().any(|(_, record)| {
             let goes_further = match record.grant.reach {
                 Reach::Run(_) => false,
-                Reach::Conversation { conversation, .. } => conversation != with,
+                Reach::Conversation { conversation, .. } => Some(conversation) != with,
                 Reach::Agent(_) => true,
             };
             goes_further
@@ -148,7 +155,8 @@ impl State {
 
     pub(super) fn delete_run(&mut self, context: &Context, run: RunId) -> Result<Retained> {
         let place = self.place(context.tenant, run)?;
-        if let Some(used) = self.keeps_run(&self.runs[place].record, run.own_conversation(), context.at) {
+        let record = &self.runs[place].record;
+        if let Some(used) = self.keeps_run(record, self.goes_with(record), context.at) {
             return Err(Error::InUse(used));
         }
         let mut retained = Retained::default();
@@ -160,7 +168,7 @@ impl State {
         self.conversation(context.tenant, id)?;
         let own = RunId::from_uuid(id.uuid());
         let records = || self.runs.iter().map(|run| &run.record).filter(|run| run.conversation == id);
-        if let Some(used) = records().find_map(|run| self.keeps_run(run, id, context.at)) {
+        if let Some(used) = records().find_map(|run| self.keeps_run(run, Some(id), context.at)) {
             return Err(Error::InUse(used));
         }
         // The run that the conversation belongs to goes last.

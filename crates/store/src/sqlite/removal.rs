@@ -26,11 +26,13 @@ const OUT_OF_ORDER: Duration = Duration::from_secs(60 * 60);
 /// A run that is the parent of `task_runs r`'s live runs.
 const LIVE_CHILD: &str = "exists (select 1 from task_runs c where c.parent = r.uid and c.status <= 1)";
 
-/// A grant for more than `task_runs r` and the conversation `?4` is in force at `?3`.
+/// A grant for more than `task_runs r` and the conversation `?4` is in force at `?3`. Without `?4` the run's own conversation
+/// goes with it, unless other runs stay in that.
 const STANDING_GRANT: &str = "exists (select 1 from permission_requests p
      cross join permission_grants g on g.permission = p.id
      where p.run = r.uid and g.scope <> 'run' and g.revoked is null and (g.until is null or g.until > ?3)
-        and (g.scope <> 'conversation' or g.conversation <> coalesce(?4, r.uid)))";
+        and (g.scope <> 'conversation' or g.conversation <> coalesce(?4, r.uid)
+            or (?4 is null and exists (select 1 from task_runs o where o.conversation = r.uid))))";
 
 /// Neither a run nor somebody who works counts on `artifacts a`.
 const LOOSE: &str = "not exists (select 1 from artifact_edges e where e.artifact = a.id)
@@ -98,11 +100,10 @@ pub(super) fn old(connection: &Connection, class: Class, retention: &Retention) 
     let all: [&dyn ToSql; 4] = [&before, &forgotten, &at, &none];
     let values = all[..parameters(class)].to_vec();
     let last = match class {
-        Class::Runs | Class::Messages | Class::Conversations | Class::Artifacts => {
-            retention.before(class).plus(OUT_OF_ORDER)
-        }
-        // They are few, and may end before they begin.
-        Class::Keys | Class::Grants => Timestamp::from_millis(i64::MAX),
+        Class::Runs | Class::Messages | Class::Artifacts => retention.before(class).plus(OUT_OF_ORDER),
+        // A conversation that began as a run's own gets its row when that run goes, long after it was made; keys and
+        // grants may end before they begin.
+        Class::Conversations | Class::Keys | Class::Grants => Timestamp::from_millis(i64::MAX),
     };
     let mut statement = connection.prepare_cached(&format!("{} order by {}", query(class), number(class)))?;
     let mut found = statement.query(&*values)?;
