@@ -187,6 +187,7 @@ impl Size {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests build JSON as values")]
 mod tests {
     use serde_json::json;
 

@@ -29,7 +29,7 @@ fn work(dir: &Path, stop: &AtomicBool) -> BTreeMap<String, Vec<u8>> {
     while !stop.load(Ordering::Relaxed) {
         let name = format!("{:03}", (turn * 7) % FILES);
         let content = format!("mine, {turn}").into_bytes();
-        if turn % 2 == 0 {
+        if turn.is_multiple_of(2) {
             fs::write(dir.join(&name), &content).unwrap();
         } else {
             fs::write(dir.join("saved"), &content).unwrap();
