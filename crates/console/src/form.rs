@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use axum::{
     Form,
+    body::Body,
     extract::{FromRequest, FromRequestParts as _, Request},
-    http::{HeaderMap, header},
+    http::{HeaderMap, header, request::Parts},
 };
-
 use bytes::Bytes;
 
 use crate::{
@@ -103,33 +103,30 @@ impl FromRequest<Console> for PostedFiles {
     type Rejection = Fault;
 
     async fn from_request(request: Request, console: &Console) -> Result<Self> {
-        if is_foreign(request.headers()) {
-            return Err(Fault::Foreign);
-        }
-        let (mut parts, body) = request.into_parts();
-        let session = Session::from_request_parts(&mut parts, console).await?;
-        let mut files = match Multipart::of(&parts.headers, body) {
-            Ok(files) => files,
+        let (session, parts, body) = signed_in(request, console).await?;
+        let (mut fields, mut first) = (Fields::default(), None);
+        let files = match Multipart::of(&parts.headers, body) {
+            Ok(mut files) => {
+                while let Some(head) = files.next().await? {
+                    if head.filename.is_some() {
+                        first = Some(head);
+                        break;
+                    }
+                    let value = files.text(MAX_FIELD).await?;
+                    fields.0.entry(head.name).or_insert(value);
+                }
+                Some(files)
+            }
             Err(body) => {
-                let fields = Fields::read(Request::from_parts(parts, body)).await?;
-                let made = session.made(fields.get("csrf"));
-                return if made { Ok(Self { session, fields, files: None, first: None }) } else { Err(Fault::Csrf) };
+                fields = Fields::read(Request::from_parts(parts, body)).await?;
+                None
             }
         };
-        let (mut fields, mut first) = (Fields::default(), None);
-        while let Some(head) = files.next().await? {
-            if head.filename.is_some() {
-                first = Some(head);
-                break;
-            }
-            let value = files.text(MAX_FIELD).await?;
-            fields.0.entry(head.name).or_insert(value);
-        }
         // Nothing of a file is taken before it is known who sends it.
         if !session.made(fields.get("csrf")) {
             return Err(Fault::Csrf);
         }
-        Ok(Self { session, fields, files: Some(files), first })
+        Ok(Self { session, fields, files, first })
     }
 }
 
@@ -139,14 +136,20 @@ impl FromRequest<Console> for Posted {
     type Rejection = Fault;
 
     async fn from_request(request: Request, console: &Console) -> Result<Self> {
-        if is_foreign(request.headers()) {
-            return Err(Fault::Foreign);
-        }
-        let (mut parts, body) = request.into_parts();
-        let session = Session::from_request_parts(&mut parts, console).await?;
+        let (session, parts, body) = signed_in(request, console).await?;
         let fields = Fields::read(Request::from_parts(parts, body)).await?;
         if session.made(fields.get("csrf")) { Ok(Self { session, fields }) } else { Err(Fault::Csrf) }
     }
+}
+
+/// Who sends the request, from one of our own pages as far as the browser says.
+async fn signed_in(request: Request, console: &Console) -> Result<(Session, Parts, Body)> {
+    if is_foreign(request.headers()) {
+        return Err(Fault::Foreign);
+    }
+    let (mut parts, body) = request.into_parts();
+    let session = Session::from_request_parts(&mut parts, console).await?;
+    Ok((session, parts, body))
 }
 
 /// Whether a browser says that another site sent this.
