@@ -5,7 +5,7 @@ use attache_hub::Error as HubError;
 use attache_protocol::{
     Code, Json,
     secret::mask,
-    wire::a2a::{DOMAIN, Fault, Invalid as Refused, RpcError},
+    wire::a2a::{DOMAIN, Fault, InvalidField as Refused, RpcError},
 };
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
 /// `google.rpc.ErrorInfo` and `google.rpc.BadRequest` as JSON.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Details<'a> {
+enum ErrorDetails<'a> {
     Info {
         #[serde(rename = "@type")]
         kind: &'static str,
@@ -52,27 +52,27 @@ enum Details<'a> {
         #[serde(rename = "@type")]
         kind: &'static str,
         #[serde(rename = "fieldViolations")]
-        field_violations: Vec<Violation<'a>>,
+        field_violations: Vec<BadRequestViolation<'a>>,
     },
 }
 
 #[derive(Debug, Serialize)]
-struct Violation<'a> {
+struct BadRequestViolation<'a> {
     field: &'a str,
     description: &'a str,
 }
 
 #[derive(Debug, Serialize)]
-struct RestBody<'a> {
-    error: RestError<'a>,
+struct RestErrorResponse<'a> {
+    error: RestErrorMembers<'a>,
 }
 
 #[derive(Debug, Serialize)]
-struct RestError<'a> {
+struct RestErrorMembers<'a> {
     code: u16,
     status: &'static str,
     message: &'a str,
-    details: Vec<Details<'a>>,
+    details: Vec<ErrorDetails<'a>>,
 }
 
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
@@ -204,10 +204,10 @@ impl Error {
         self
     }
 
-    fn details<'a>(&'a self, reason: &'a str) -> Vec<Details<'a>> {
+    fn details<'a>(&'a self, reason: &'a str) -> Vec<ErrorDetails<'a>> {
         let metadata: serde_json::Map<_, _> =
             self.facts().iter().map(|(name, value)| ((*name).to_owned(), value.as_str().into())).collect();
-        let info = Details::Info {
+        let info = ErrorDetails::Info {
             kind: ERROR_INFO,
             reason,
             domain: DOMAIN,
@@ -217,8 +217,9 @@ impl Error {
         if violations.is_empty() {
             return vec![info];
         }
-        let field_violations = violations.iter().map(|(field, description)| Violation { field, description }).collect();
-        vec![Details::Bad { kind: BAD_REQUEST, field_violations }, info]
+        let field_violations =
+            violations.iter().map(|(field, description)| BadRequestViolation { field, description }).collect();
+        vec![ErrorDetails::Bad { kind: BAD_REQUEST, field_violations }, info]
     }
 
     /// As JSON-RPC says it.
@@ -232,8 +233,8 @@ impl Error {
     pub(crate) fn rest(&self) -> Json {
         let reason = self.reason();
         let (code, status) = (self.http_status(), self.grpc_status());
-        Json::of(&RestBody {
-            error: RestError { code, status, message: &self.message, details: self.details(&reason) },
+        Json::of(&RestErrorResponse {
+            error: RestErrorMembers { code, status, message: &self.message, details: self.details(&reason) },
         })
     }
 }

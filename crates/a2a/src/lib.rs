@@ -5,12 +5,12 @@
 //! itself, `letters` are push notifications, `peer` has the runs of agents outside done there. Nothing here holds a rule of
 //! its own: what a caller may do is asked of the hub.
 
-mod ask;
+mod agent_request;
 mod card;
 mod error;
-mod letters;
 mod operation;
 mod peer;
+mod push_renderer;
 mod surface;
 mod view;
 
@@ -19,19 +19,19 @@ use std::sync::Arc;
 use attache_hub::Handle;
 use axum::Router;
 
-use card::Cards;
+use card::AgentCards;
 
 /// What every handler has.
 #[derive(Debug, Clone)]
-pub(crate) struct Site {
+pub(crate) struct ServerContext {
     pub(crate) hub: Handle,
-    pub(crate) cards: Cards,
+    pub(crate) cards: AgentCards,
 }
 
 /// The A2A surface: `/a2a/{agent}`, the cards, and gRPC on the same port.
 pub fn router(hub: Handle) -> Router {
-    hub.set_letters(Arc::new(letters::PushLetters));
+    hub.set_push_renderer(Arc::new(push_renderer::A2aPushRenderer));
     let notices = peer::start(&hub);
-    let site = Site { cards: Cards::new(hub.clone()), hub };
+    let site = ServerContext { cards: AgentCards::new(hub.clone()), hub };
     card::routes(site.cards.clone()).merge(surface::routes(&site).with_state(site)).merge(notices)
 }

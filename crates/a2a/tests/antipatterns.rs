@@ -6,23 +6,23 @@ use serde_json::json;
 
 use crate::{
     obedient::{immediate, message, request, steps},
-    scene::{Scene, world},
-    speak::{Ask, every_way},
+    scene::{A2aFixture, world},
+    speak::{TestOperation, every_way},
 };
 
 #[tokio::test]
 async fn their_task_id_never_becomes_ours() {
-    let scene = Scene::start(world().on_sqlite()).await;
+    let scene = A2aFixture::start(world().on_sqlite()).await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         let mine = "run_0193f6a1b2c37d4e8f90a1b2c3d4e5f6";
         for id in [mine, "task-1", "0193f6a1-b2c3-7d4e-8f90-a1b2c3d4e5f6"] {
             let told = Message { task_id: Some(id.to_owned()), ..message("m1", vec![Part::text("hello")]) };
-            for ask in [Ask::Send(request(told.clone())), Ask::Stream(request(told))] {
+            for ask in [TestOperation::Send(request(told.clone())), TestOperation::Stream(request(told))] {
                 let refusal = client.refused(ask).await;
                 assert_eq!((refusal.reason.as_str(), refusal.facts["taskId"].as_str()), ("TASK_NOT_FOUND", id));
             }
-            assert_eq!(client.refused(Ask::get(id)).await.reason, "TASK_NOT_FOUND", "nothing was made of it");
+            assert_eq!(client.refused(TestOperation::get(id)).await.reason, "TASK_NOT_FOUND", "nothing was made of it");
         }
         // A message's own id, a context's name and references are the caller's; the task's is not.
         let named = Message {
@@ -40,14 +40,14 @@ async fn their_task_id_never_becomes_ours() {
 
 #[tokio::test]
 async fn a_message_is_never_the_only_trace_of_work() {
-    let scene = Scene::start(world().on_sqlite()).await;
+    let scene = A2aFixture::start(world().on_sqlite()).await;
     for (at, (binding, version)) in every_way().enumerate() {
         let client = scene.client(binding, version);
         let told = json!([
             {"artifact": {"artifact_id": "report", "parts": [{"text": "what was found"}]}},
             {"output": {"text": "Done.", "reply": "message"}}
         ]);
-        let answer = client.once(Ask::Send(request(steps(&format!("m{at}"), told)))).await.unwrap();
+        let answer = client.once(TestOperation::Send(request(steps(&format!("m{at}"), told)))).await.unwrap();
         let answer: serde_json::Value = answer.parse().unwrap();
         assert_eq!(answer["message"]["parts"], json!([{"text": "Done."}]));
         assert_eq!(answer["message"].get("taskId"), None, "the message stands for itself");
@@ -66,7 +66,7 @@ async fn a_message_is_never_the_only_trace_of_work() {
 
 #[tokio::test]
 async fn a_message_that_nobody_answers_yet_is_a_task() {
-    let scene = Scene::start(world().agent("away")).await;
+    let scene = A2aFixture::start(world().agent("away")).await;
     for (binding, version) in every_way() {
         let mut client = scene.client(binding, version);
         client.agent = "away".to_owned();

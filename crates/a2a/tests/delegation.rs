@@ -9,21 +9,21 @@ use attache_hub::{Principal, control::RunQuery};
 use attache_protocol::{
     Json, RunId, Secret, Timestamp,
     wire::{
-        a2a::{Content, Message, Part, SendMessage, Task, TaskState},
-        ask::{AskInput, AskState, InputAnswer},
-        awcp::{self, AccessMode, EXTENSION, ErrorCode, REDACTED, TASK_TYPE},
+        a2a::{Message, Part, PartContent, SendMessage, Task, TaskState},
+        awcp::{self, AccessMode, AwcpErrorCode, EXTENSION, REDACTED, TASK_TYPE},
+        input_request::{CreateInputRequest, InputAnswer, WorkerRequestState},
         run::{ClaimedRun, CompleteRequest, FailRequest},
-        runtime::{Extension, HeartbeatRequest},
+        runtime::{DeclaredExtension, HeartbeatRequest},
     },
 };
-use attache_testkit::{Started, World};
+use attache_testkit::{RunningWorld, World};
 use serde_json::json;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::{
     obedient::{message, request},
     scene::world,
-    speak::{Ask, Binding, Client, PATIENCE, Version, every_way},
+    speak::{PATIENCE, TestBinding, TestClient, TestOperation, TestVersion, every_way},
 };
 
 const AGENT: &str = "builder";
@@ -33,16 +33,16 @@ const PLANTED_KEY: &str = "b3BlbnNzaC1rZXktdjEAAAAA-planted-key";
 const TOKEN: &str = "tt_planted-tunnel-token-0123456789";
 
 /// A hub with an agent whose device takes folders of others.
-struct Lent {
-    world: Started,
+struct CollaboratorFixture {
+    world: RunningWorld,
     device: Principal,
 }
 
 /// Everything that was logged.
 #[derive(Debug, Clone, Default)]
-struct Logged(Arc<Mutex<Vec<u8>>>);
+struct LogCapture(Arc<Mutex<Vec<u8>>>);
 
-impl Lent {
+impl CollaboratorFixture {
     async fn start(world: World) -> Self {
         let world = world.agent(AGENT).start().await;
         let attached = world.device(AGENT).await;
@@ -53,13 +53,13 @@ impl Lent {
     }
 
     async fn declare(&self, uris: &[&str]) {
-        let extensions = uris.iter().map(|uri| Extension { uri: (*uri).to_owned(), params: None }).collect();
+        let extensions = uris.iter().map(|uri| DeclaredExtension { uri: (*uri).to_owned(), params: None }).collect();
         let request = HeartbeatRequest { extensions: Some(extensions), ..HeartbeatRequest::default() };
         self.world.hub.heartbeat(&self.device, request).await.unwrap();
     }
 
-    fn client(&self, binding: Binding, version: Version) -> Client {
-        Client::new(binding, version, &self.world.url, AGENT).key(self.world.owner_key.expose())
+    fn client(&self, binding: TestBinding, version: TestVersion) -> TestClient {
+        TestClient::new(binding, version, &self.world.url, AGENT).key(self.world.owner_key.expose())
     }
 
     async fn claim(&self) -> ClaimedRun {
@@ -69,21 +69,21 @@ impl Lent {
     /// The collaborator says yes; answers with the question that START is the answer to.
     async fn accept(&self, claimed: &ClaimedRun) -> InputAnswer {
         let parts = Some(Json::of(&[accept().part()]));
-        let ask = AskInput {
+        let ask = CreateInputRequest {
             epoch: Some(claimed.epoch),
             prompt: "The folder may be lent.".to_owned(),
             parts,
             request_id: None,
         };
-        self.world.hub.ask_input(&self.device, claimed.task_run_id, ask).await.unwrap()
+        self.world.hub.request_input(&self.device, claimed.task_run_id, ask).await.unwrap()
     }
 
     async fn answer(&self, run: RunId, asked: &InputAnswer) -> InputAnswer {
         self.world.hub.input_answer(&self.device, run, asked.input_request_id, PATIENCE).await.unwrap()
     }
 
-    async fn fail(&self, claimed: &ClaimedRun, code: &str, error: ErrorCode) {
-        let part = awcp::Message::Error(awcp::Error {
+    async fn fail(&self, claimed: &ClaimedRun, code: &str, error: AwcpErrorCode) {
+        let part = awcp::AwcpMessage::Error(awcp::AwcpError {
             delegation_id: "dlg_1".to_owned(),
             code: error,
             message: "no".to_owned(),
@@ -96,18 +96,18 @@ impl Lent {
     }
 }
 
-fn invite() -> awcp::Message {
-    awcp::Message::Invite(awcp::Invite {
+fn invite() -> awcp::AwcpMessage {
+    awcp::AwcpMessage::Invite(awcp::AwcpInvite {
         delegation_id: "dlg_1".to_owned(),
-        task: awcp::Task { description: "mend the build".to_owned(), prompt: "make it green".to_owned() },
-        lease: awcp::Offer { ttl_seconds: 7200, access_mode: AccessMode::Rw },
-        workspace: awcp::Workspace { export_name: "src".to_owned() },
-        requirements: awcp::Requirements::default(),
+        task: awcp::AwcpTask { description: "mend the build".to_owned(), prompt: "make it green".to_owned() },
+        lease: awcp::LeaseOffer { ttl_seconds: 7200, access_mode: AccessMode::Rw },
+        workspace: awcp::OfferedWorkspace { export_name: "src".to_owned() },
+        requirements: awcp::LeaseRequirements::default(),
     })
 }
 
-fn accept() -> awcp::Message {
-    awcp::Message::Accept(awcp::Accept {
+fn accept() -> awcp::AwcpMessage {
+    awcp::AwcpMessage::Accept(awcp::AwcpAccept {
         delegation_id: "dlg_1".to_owned(),
         remote_mount: awcp::RemoteMount {
             mount_point: "/home/bob/.AWCP/mounts/dlg_1".to_owned(),
@@ -118,27 +118,27 @@ fn accept() -> awcp::Message {
     })
 }
 
-fn start() -> awcp::Message {
-    awcp::Message::Start(awcp::Start {
+fn start() -> awcp::AwcpMessage {
+    awcp::AwcpMessage::Start(awcp::AwcpStart {
         delegation_id: "dlg_1".to_owned(),
-        lease: awcp::Lease {
+        lease: awcp::AwcpLease {
             expires_at: Timestamp::from_millis(1_900_000_000_000),
             ttl_seconds: None,
             access_mode: AccessMode::Rw,
         },
-        mount: awcp::Mount {
+        mount: awcp::AwcpMount {
             transport: awcp::SSHFS.to_owned(),
-            endpoint: awcp::Endpoint {
+            endpoint: awcp::SshEndpoint {
                 host: "127.0.0.1".to_owned(),
                 port: 2222,
                 user: "lease".to_owned(),
-                tunnel: Some(awcp::Tunnel {
+                tunnel: Some(awcp::TunnelAccess {
                     url: "wss://hub.example/api/v1/tunnels/tun_1".to_owned(),
                     token: Secret::new(TOKEN.to_owned()),
                 }),
             },
             export_locator: "x1".to_owned(),
-            credential: awcp::Credential::PrivateKey { private_key: Secret::new(KEY.to_owned()) },
+            credential: awcp::SshCredential::PrivateKey { private_key: Secret::new(KEY.to_owned()) },
             host_key: None,
             mount_options: None,
         },
@@ -146,20 +146,20 @@ fn start() -> awcp::Message {
 }
 
 /// A message that is about lending a folder.
-fn about_lending(id: &str, said: &awcp::Message) -> Message {
+fn about_lending(id: &str, said: &awcp::AwcpMessage) -> Message {
     Message { extensions: vec![EXTENSION.to_owned()], ..message(id, vec![said.part()]) }
 }
 
-fn on(task: &Task, id: &str, said: &awcp::Message) -> SendMessage {
+fn on(task: &Task, id: &str, said: &awcp::AwcpMessage) -> SendMessage {
     request(Message { task_id: Some(task.id.clone()), ..about_lending(id, said) })
 }
 
-fn awcp_of(parts: &[Part]) -> awcp::Message {
-    awcp::Message::among(parts).unwrap()
+fn awcp_of(parts: &[Part]) -> awcp::AwcpMessage {
+    awcp::AwcpMessage::among(parts).unwrap()
 }
 
 /// The input that the run was claimed with.
-fn invited(claimed: &ClaimedRun) -> awcp::Message {
+fn invited(claimed: &ClaimedRun) -> awcp::AwcpMessage {
     #[derive(serde::Deserialize)]
     struct Input {
         message: Message,
@@ -170,7 +170,7 @@ fn invited(claimed: &ClaimedRun) -> awcp::Message {
 #[tokio::test]
 async fn a_delegation_is_one_task_over_every_binding() {
     for (binding, version) in every_way() {
-        let lent = Lent::start(world().on_sqlite()).await;
+        let lent = CollaboratorFixture::start(world().on_sqlite()).await;
         let client = lent.client(binding, version);
         let who = format!("{binding:?} {version:?}");
         let sent = tokio::spawn({
@@ -182,7 +182,7 @@ async fn a_delegation_is_one_task_over_every_binding() {
         assert_eq!(invited(&claimed), invite(), "{who}");
         assert!(claimed.input.get().contains(r#""text":"mend the build""#), "{}", claimed.input.get());
         let asked = lent.accept(&claimed).await;
-        assert_eq!(asked.state, AskState::Pending);
+        assert_eq!(asked.state, WorkerRequestState::Pending);
         let task = match sent.await.unwrap() {
             // 0.3 waits for a moment only.
             task if task.status.state == TaskState::TaskStateInputRequired => task,
@@ -195,17 +195,17 @@ async fn a_delegation_is_one_task_over_every_binding() {
             async move { client.send(sent).await }
         });
         let given = lent.answer(claimed.task_run_id, &asked).await;
-        assert_eq!(given.state, AskState::Answered, "{who}");
+        assert_eq!(given.state, WorkerRequestState::Answered, "{who}");
         let parts: Vec<Part> = given.parts.as_ref().unwrap().parse().unwrap();
         assert_eq!(awcp_of(&parts), start(), "{who}");
-        if binding != Binding::Grpc {
-            let Content::Data(data) = &parts[0].content else { panic!("{parts:?}") };
+        if binding != TestBinding::Grpc {
+            let PartContent::Data(data) = &parts[0].content else { panic!("{parts:?}") };
             assert_eq!(data, &start().data(), "{who}: to the byte");
         }
         let message: Message = given.message.as_ref().unwrap().parse().unwrap();
         assert_eq!((awcp_of(&message.parts), message.message_id.as_str()), (start(), "m2"), "{who}");
 
-        let done = awcp::Message::Done(awcp::Done {
+        let done = awcp::AwcpMessage::Done(awcp::AwcpDone {
             delegation_id: "dlg_1".to_owned(),
             final_summary: "it is green".to_owned(),
             highlights: vec!["one line".to_owned()],
@@ -226,11 +226,11 @@ async fn a_delegation_is_one_task_over_every_binding() {
 
 #[tokio::test]
 async fn a_remote_says_no_with_its_reason() {
-    let lent = Lent::start(world()).await;
+    let lent = CollaboratorFixture::start(world()).await;
     for (binding, version) in every_way() {
         for (code, error, state) in [
-            ("rejected", ErrorCode::Declined, TaskState::TaskStateRejected),
-            ("task_failed", ErrorCode::MountFailed, TaskState::TaskStateFailed),
+            ("rejected", AwcpErrorCode::Declined, TaskState::TaskStateRejected),
+            ("task_failed", AwcpErrorCode::MountFailed, TaskState::TaskStateFailed),
         ] {
             let client = lent.client(binding, version);
             let id = format!("{binding:?}{version:?}{code}");
@@ -241,7 +241,7 @@ async fn a_remote_says_no_with_its_reason() {
             let claimed = lent.claim().await;
             lent.fail(&claimed, code, error).await;
             let task = client.until(&sent.await.unwrap().id, state).await;
-            let awcp::Message::Error(said) = awcp_of(&task.status.message.unwrap().parts) else { panic!("{id}") };
+            let awcp::AwcpMessage::Error(said) = awcp_of(&task.status.message.unwrap().parts) else { panic!("{id}") };
             assert_eq!((said.code, said.hint.as_str()), (error, error.hint()), "{id}");
         }
     }
@@ -250,14 +250,14 @@ async fn a_remote_says_no_with_its_reason() {
 
 #[tokio::test]
 async fn the_header_activates_it_too_and_the_answer_says_so() {
-    let lent = Lent::start(world()).await;
-    for (version, header) in [(Version::V10, "a2a-extensions"), (Version::V03, "x-a2a-extensions")] {
-        let client = lent.client(Binding::Rpc, version).with(header, EXTENSION);
+    let lent = CollaboratorFixture::start(world()).await;
+    for (version, header) in [(TestVersion::V10, "a2a-extensions"), (TestVersion::V03, "x-a2a-extensions")] {
+        let client = lent.client(TestBinding::Rpc, version).with(header, EXTENSION);
         let plain = message(header, vec![invite().part()]);
         let sent = tokio::spawn(async move { client.send(request(plain)).await });
         let claimed = lent.claim().await;
         assert_eq!(claimed.task_type, TASK_TYPE, "{header}");
-        lent.fail(&claimed, "rejected", ErrorCode::Declined).await;
+        lent.fail(&claimed, "rejected", AwcpErrorCode::Declined).await;
         sent.await.unwrap();
     }
     lent.world.stop().await;
@@ -265,21 +265,22 @@ async fn the_header_activates_it_too_and_the_answer_says_so() {
 
 #[tokio::test]
 async fn what_cannot_become_a_delegation_is_refused() {
-    let lent = Lent::start(world()).await;
+    let lent = CollaboratorFixture::start(world()).await;
     for (binding, version) in every_way() {
         let client = lent.client(binding, version);
-        let refused = client.refused(Ask::Send(request(about_lending("m1", &start())))).await;
+        let refused = client.refused(TestOperation::Send(request(about_lending("m1", &start())))).await;
         let said = format!("{refused:?}");
         assert!(said.contains("carry START without a task"), "{said}");
         assert!(!said.contains(TOKEN) && !said.contains(PLANTED_KEY), "{said}");
         let two = Message { parts: vec![invite().part(), invite().part()], ..about_lending("m2", &invite()) };
-        let refused = format!("{:?}", client.refused(Ask::Send(request(two))).await);
+        let refused = format!("{:?}", client.refused(TestOperation::Send(request(two))).await);
         assert!(refused.contains("more than one data part"), "{refused}");
     }
     lent.declare(&[]).await;
     for (binding, version) in every_way() {
         let client = lent.client(binding, version);
-        let refused = format!("{:?}", client.refused(Ask::Send(request(about_lending("m3", &invite())))).await);
+        let refused =
+            format!("{:?}", client.refused(TestOperation::Send(request(about_lending("m3", &invite())))).await);
         assert!(refused.contains("does not speak now") && refused.contains("--collaborator"), "{refused}");
     }
     let none = lent.world.hub.runs(&lent.world.owner, RunQuery::default()).await.unwrap();
@@ -289,12 +290,12 @@ async fn what_cannot_become_a_delegation_is_refused() {
 
 #[tokio::test]
 async fn the_secrets_of_start_reach_the_runtime_and_nothing_else() {
-    let logged = Logged::default();
+    let logged = LogCapture::default();
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::TRACE).with_ansi(false);
     let _guard =
         tracing_subscriber::util::SubscriberInitExt::set_default(subscriber.with_writer(logged.clone()).finish());
-    let lent = Lent::start(world().on_sqlite()).await;
+    let lent = CollaboratorFixture::start(world().on_sqlite()).await;
     let client = lent.owner();
     let sent = tokio::spawn({
         let (client, sent) = (client.clone(), request(about_lending("m1", &invite())));
@@ -315,7 +316,7 @@ async fn the_secrets_of_start_reach_the_runtime_and_nothing_else() {
 
     let hub = &lent.world.hub;
     let mut shown = vec![
-        client.once(Ask::get(&task.id)).await.unwrap().get().to_owned(),
+        client.once(TestOperation::get(&task.id)).await.unwrap().get().to_owned(),
         Json::of(&hub.run_events(&lent.world.owner, run, None, None).await.unwrap()).get().to_owned(),
         Json::of(&hub.run(&lent.world.owner, run).await.unwrap()).get().to_owned(),
     ];
@@ -333,18 +334,21 @@ async fn the_secrets_of_start_reach_the_runtime_and_nothing_else() {
         shown.push(answer.text().await.unwrap());
     }
     let history = client.get(&task.id).await.history.unwrap();
-    let awcp::Message::Start(kept) = awcp_of(&history[2].parts) else { panic!("{history:?}") };
+    let awcp::AwcpMessage::Start(kept) = awcp_of(&history[2].parts) else { panic!("{history:?}") };
     let tunnel = kept.mount.endpoint.tunnel.unwrap();
     assert_eq!(
         (tunnel.token.expose().as_str(), tunnel.url.as_str()),
         (REDACTED, "wss://hub.example/api/v1/tunnels/tun_1")
     );
-    assert_eq!(kept.mount.credential, awcp::Credential::PrivateKey { private_key: Secret::new(REDACTED.to_owned()) });
+    assert_eq!(
+        kept.mount.credential,
+        awcp::SshCredential::PrivateKey { private_key: Secret::new(REDACTED.to_owned()) }
+    );
 
     let done = CompleteRequest { epoch: Some(claimed.epoch), output: Json::of(&json!({"text": "ok"})), usage: None };
     hub.complete(&lent.device, run, done).await.unwrap();
     going.await.unwrap();
-    shown.push(client.once(Ask::get(&task.id)).await.unwrap().get().to_owned());
+    shown.push(client.once(TestOperation::get(&task.id)).await.unwrap().get().to_owned());
     let after = lent.answer(run, &asked).await;
     assert!(after.parts.unwrap().get().contains(REDACTED), "who does not hold the run any more is given nothing");
     let places: Vec<(String, Vec<u8>)> =
@@ -368,15 +372,15 @@ fn holds(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-impl Lent {
-    fn owner(&self) -> Client {
-        self.client(Binding::Rpc, Version::V10)
+impl CollaboratorFixture {
+    fn owner(&self) -> TestClient {
+        self.client(TestBinding::Rpc, TestVersion::V10)
     }
 }
 
-// === impl Logged ===
+// === impl LogCapture ===
 
-impl Write for Logged {
+impl Write for LogCapture {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -387,7 +391,7 @@ impl Write for Logged {
     }
 }
 
-impl<'a> MakeWriter<'a> for Logged {
+impl<'a> MakeWriter<'a> for LogCapture {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {

@@ -6,8 +6,10 @@ use tonic::Code;
 
 use crate::{
     obedient::{message, request},
-    scene::{AGENT, Scene, world},
-    speak::{Ask, BINDINGS, Binding, Client, Form, Refusal, Version, every_way, http},
+    scene::{A2aFixture, AGENT, world},
+    speak::{
+        BINDINGS, RefusalForm, SpokenRefusal, TestBinding, TestClient, TestOperation, TestVersion, every_way, http,
+    },
 };
 
 const NOBODYS: &str = "run_0193f6a1b2c37d4e8f90a1b2c3d4e5f6";
@@ -17,14 +19,14 @@ fn hello(id: &str) -> Message {
 }
 
 /// The form of the standard's table (1.0.1).
-fn form_of(binding: Binding, fault: Fault) -> Form {
+fn form_of(binding: TestBinding, fault: Fault) -> RefusalForm {
     match binding {
-        Binding::Rpc => Form::Rpc { http: 200, code: fault.rpc_code() },
-        Binding::Rest => {
+        TestBinding::Rpc => RefusalForm::Rpc { http: 200, code: fault.rpc_code() },
+        TestBinding::Rest => {
             let (http, status) = (fault.http_status(), fault.grpc_status().to_owned());
-            Form::Rest { http, code: http, status }
+            RefusalForm::Rest { http, code: http, status }
         }
-        Binding::Grpc => Form::Grpc(match fault.grpc_status() {
+        TestBinding::Grpc => RefusalForm::Grpc(match fault.grpc_status() {
             "NOT_FOUND" => Code::NotFound,
             "FAILED_PRECONDITION" => Code::FailedPrecondition,
             "INVALID_ARGUMENT" => Code::InvalidArgument,
@@ -33,7 +35,7 @@ fn form_of(binding: Binding, fault: Fault) -> Form {
     }
 }
 
-fn is_fault(refusal: &Refusal, binding: Binding, fault: Fault) {
+fn is_fault(refusal: &SpokenRefusal, binding: TestBinding, fault: Fault) {
     let found = (refusal.form.clone(), refusal.reason.as_str(), refusal.domain.as_str());
     assert_eq!(found, (form_of(binding, fault), fault.reason(), "a2a-protocol.org"), "{refusal:?}");
     assert!(refusal.message.ends_with('.'), "{}", refusal.message);
@@ -41,21 +43,21 @@ fn is_fault(refusal: &Refusal, binding: Binding, fault: Fault) {
 
 #[tokio::test]
 async fn every_fault_has_its_form_on_every_binding() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     let done = scene.owner().send(request(hello("done"))).await.id;
     let subscriber = || PushConfig { url: "https://example.org/".to_owned(), ..PushConfig::default() };
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         let to_done = SendMessage { ..request(Message { task_id: Some(done.clone()), ..hello("more") }) };
         for (fault, ask) in [
-            (Fault::TaskNotFound, Ask::get(NOBODYS)),
-            (Fault::TaskNotFound, Ask::get("mine")),
-            (Fault::TaskNotFound, Ask::cancel(NOBODYS)),
-            (Fault::TaskNotFound, Ask::get_push(&done, "none")),
-            (Fault::TaskNotCancelable, Ask::cancel(&done)),
-            (Fault::UnsupportedOperation, Ask::Send(to_done.clone())),
-            (Fault::UnsupportedOperation, Ask::Stream(to_done)),
-            (Fault::UnsupportedOperation, Ask::subscribe(&done)),
+            (Fault::TaskNotFound, TestOperation::get(NOBODYS)),
+            (Fault::TaskNotFound, TestOperation::get("mine")),
+            (Fault::TaskNotFound, TestOperation::cancel(NOBODYS)),
+            (Fault::TaskNotFound, TestOperation::get_push(&done, "none")),
+            (Fault::TaskNotCancelable, TestOperation::cancel(&done)),
+            (Fault::UnsupportedOperation, TestOperation::Send(to_done.clone())),
+            (Fault::UnsupportedOperation, TestOperation::Stream(to_done)),
+            (Fault::UnsupportedOperation, TestOperation::subscribe(&done)),
         ] {
             is_fault(&client.refused(ask).await, binding, fault);
         }
@@ -64,24 +66,24 @@ async fn every_fault_has_its_form_on_every_binding() {
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         for (fault, ask) in [
-            (Fault::UnsupportedOperation, Ask::Stream(request(hello("m")))),
-            (Fault::UnsupportedOperation, Ask::subscribe(&done)),
-            (Fault::UnsupportedOperation, Ask::Card),
-            (Fault::PushNotificationNotSupported, Ask::create_push(&done, subscriber())),
-            (Fault::PushNotificationNotSupported, Ask::get_push(&done, "x")),
-            (Fault::PushNotificationNotSupported, Ask::list_pushes(&done)),
-            (Fault::PushNotificationNotSupported, Ask::delete_push(&done, "x")),
-            (Fault::ContentTypeNotSupported, Ask::Send(request(hello("m")))),
+            (Fault::UnsupportedOperation, TestOperation::Stream(request(hello("m")))),
+            (Fault::UnsupportedOperation, TestOperation::subscribe(&done)),
+            (Fault::UnsupportedOperation, TestOperation::Card),
+            (Fault::PushNotificationNotSupported, TestOperation::create_push(&done, subscriber())),
+            (Fault::PushNotificationNotSupported, TestOperation::get_push(&done, "x")),
+            (Fault::PushNotificationNotSupported, TestOperation::list_pushes(&done)),
+            (Fault::PushNotificationNotSupported, TestOperation::delete_push(&done, "x")),
+            (Fault::ContentTypeNotSupported, TestOperation::Send(request(hello("m")))),
         ] {
             is_fault(&client.refused(ask).await, binding, fault);
         }
     }
     scene.switch(json!({"extensions": [{"uri": "https://example.org/ext/v1", "required": true}]})).await;
     for (binding, version) in every_way() {
-        let refusal = scene.client(binding, version).refused(Ask::get(&done)).await;
+        let refusal = scene.client(binding, version).refused(TestOperation::get(&done)).await;
         is_fault(&refusal, binding, Fault::ExtensionSupportRequired);
         assert_eq!(refusal.facts["extension"], "https://example.org/ext/v1");
-        let header = if version == Version::V10 { "a2a-extensions" } else { "x-a2a-extensions" };
+        let header = if version == TestVersion::V10 { "a2a-extensions" } else { "x-a2a-extensions" };
         let client = scene.client(binding, version).with(header, "https://example.org/ext/v1");
         assert_eq!(client.get(&done).await.id, done);
     }
@@ -90,17 +92,17 @@ async fn every_fault_has_its_form_on_every_binding() {
 
 #[tokio::test]
 async fn wrong_parameters_name_the_member() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
-        let nothing = Message { role: attache_protocol::wire::a2a::Role::Agent, ..message("", Vec::new()) };
-        let refusal = client.refused(Ask::Send(request(nothing))).await;
+        let nothing = Message { role: attache_protocol::wire::a2a::A2aRole::Agent, ..message("", Vec::new()) };
+        let refusal = client.refused(TestOperation::Send(request(nothing))).await;
         let fields: Vec<&str> = refusal.violations.iter().map(|(field, _)| field.as_str()).collect();
         assert_eq!(fields, ["message.messageId", "message.parts", "message.role"], "{binding:?} {version:?}");
         let form = match binding {
-            Binding::Rpc => Form::Rpc { http: 200, code: -32602 },
-            Binding::Rest => Form::Rest { http: 400, code: 400, status: "INVALID_ARGUMENT".to_owned() },
-            Binding::Grpc => Form::Grpc(Code::InvalidArgument),
+            TestBinding::Rpc => RefusalForm::Rpc { http: 200, code: -32602 },
+            TestBinding::Rest => RefusalForm::Rest { http: 400, code: 400, status: "INVALID_ARGUMENT".to_owned() },
+            TestBinding::Grpc => RefusalForm::Grpc(Code::InvalidArgument),
         };
         assert_eq!((refusal.form, refusal.reason.as_str()), (form, "INVALID_PARAMS"));
     }
@@ -108,7 +110,7 @@ async fn wrong_parameters_name_the_member() {
 }
 
 /// What JSON-RPC answers to exactly this body: the HTTP status, the code, the id.
-async fn raw(scene: &Scene, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
+async fn raw(scene: &A2aFixture, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
     let mut request = http()
         .post(format!("{}/a2a/{AGENT}", scene.world.url))
         .header("authorization", format!("Bearer {}", scene.world.owner_key.expose()))
@@ -122,17 +124,17 @@ async fn raw(scene: &Scene, headers: &[(&str, &str)], body: &str) -> (u16, Value
 }
 
 /// A name, headers, a body, and the code and the id of the answer.
-type Row<'a> = (&'a str, Vec<(&'a str, &'a str)>, String, i64, Value);
+type ErrorRow<'a> = (&'a str, Vec<(&'a str, &'a str)>, String, i64, Value);
 
 #[tokio::test]
 async fn json_rpc_says_what_is_wrong_with_a_request() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     let json = ("content-type", "application/json");
     let new = ("a2a-version", "1.0");
     let get = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"GetTask","params":{{"id":"{NOBODYS}"}}}}"#);
     let method = |name: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{name}","params":{{"id":"{NOBODYS}"}}}}"#);
     let plain = ("content-type", "text/plain");
-    let table: Vec<Row<'_>> = vec![
+    let table: Vec<ErrorRow<'_>> = vec![
         ("no JSON", vec![json, new], "{".to_owned(), -32700, Value::Null),
         ("nothing", vec![json, new], String::new(), -32700, Value::Null),
         ("not UTF-8 text", vec![json, new], "\u{0}".to_owned(), -32700, Value::Null),
@@ -211,7 +213,7 @@ async fn json_rpc_says_what_is_wrong_with_a_request() {
 
 #[tokio::test]
 async fn http_says_what_is_wrong_with_a_request() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     let owner = format!("Bearer {}", scene.world.owner_key.expose());
     let send = |path: &str, version: &'static str, content_type: &'static str, body: &'static str| {
         let url = format!("{}/a2a/{AGENT}{path}", scene.world.url);
@@ -247,14 +249,14 @@ async fn http_says_what_is_wrong_with_a_request() {
 
 #[tokio::test]
 async fn an_unknown_agent_is_not_there_on_any_binding() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for binding in BINDINGS {
-        let client = Client { agent: "nobody".to_owned(), ..scene.client(binding, Version::V10) };
-        let refusal = client.refused(Ask::get(NOBODYS)).await;
+        let client = TestClient { agent: "nobody".to_owned(), ..scene.client(binding, TestVersion::V10) };
+        let refusal = client.refused(TestOperation::get(NOBODYS)).await;
         let form = match binding {
-            Binding::Rpc => Form::Rpc { http: 200, code: -32602 },
-            Binding::Rest => Form::Rest { http: 404, code: 404, status: "NOT_FOUND".to_owned() },
-            Binding::Grpc => Form::Grpc(Code::NotFound),
+            TestBinding::Rpc => RefusalForm::Rpc { http: 200, code: -32602 },
+            TestBinding::Rest => RefusalForm::Rest { http: 404, code: 404, status: "NOT_FOUND".to_owned() },
+            TestBinding::Grpc => RefusalForm::Grpc(Code::NotFound),
         };
         assert_eq!((refusal.form, refusal.reason.as_str()), (form, "NOT_FOUND"));
     }

@@ -1,17 +1,17 @@
 //! What is somebody's own JSON comes out as it went in, to the byte, whichever way it took.
 
-use attache_client::egress::{Guard, Policy};
+use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::Options;
 use attache_protocol::{
     Json,
-    wire::a2a::{Content, ListTasks, Message, Part, PushConfig, SendConfiguration, SendMessage},
+    wire::a2a::{ListTasks, Message, Part, PartContent, PushConfig, SendConfiguration, SendMessage},
 };
 
 use crate::{
     obedient::{message, request},
-    push::Receiver,
-    scene::{Scene, world},
-    speak::{Ask, Binding, Version, every_way},
+    push::PushReceiver,
+    scene::{A2aFixture, world},
+    speak::{TestBinding, TestOperation, TestVersion, every_way},
 };
 
 /// Everything that a careless relay changes. Objects only: 0.3 has no other data.
@@ -39,13 +39,13 @@ const WRITTEN: &[&str] = &[
 ];
 
 /// What this binding must carry.
-fn exact(binding: Binding) -> impl Iterator<Item = &'static str> {
+fn exact(binding: TestBinding) -> impl Iterator<Item = &'static str> {
     let all = [EXACT, WRITTEN].into_iter().flatten().copied();
-    all.filter(move |text| binding != Binding::Grpc || EXACT.contains(text))
+    all.filter(move |text| binding != TestBinding::Grpc || EXACT.contains(text))
 }
 
 fn tune(options: &mut Options) {
-    options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
+    options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
 }
 
 fn json(text: &str) -> Json {
@@ -57,15 +57,15 @@ fn carrying(id: &str, exact: &str) -> Message {
     let told = format!(
         r#"{{"steps":[{{"hold":true}},{{"artifact":{{"artifact_id":"a1","parts":[{{"data":{exact},"metadata":{exact}}}]}}}}]}}"#
     );
-    let own = Part { metadata: Some(json(exact)), ..Part::new(Content::Data(json(exact))) };
-    let parts = vec![own, Part::new(Content::Data(json(&told)))];
+    let own = Part { metadata: Some(json(exact)), ..Part::new(PartContent::Data(json(exact))) };
+    let parts = vec![own, Part::new(PartContent::Data(json(&told)))];
     Message { metadata: Some(json(exact)), ..message(id, parts) }
 }
 
 #[tokio::test]
 async fn json_passes_untouched_over_every_binding() {
     for world in [world(), world().on_sqlite()] {
-        let scene = Scene::start(world.tuned(tune)).await;
+        let scene = A2aFixture::start(world.tuned(tune)).await;
         for (binding, version) in every_way() {
             let client = scene.client(binding, version);
             for (at, exact) in exact(binding).enumerate() {
@@ -74,7 +74,7 @@ async fn json_passes_untouched_over_every_binding() {
                 let task = client.send(request(sent.clone())).await;
                 let who = format!("{binding:?} {version:?} {exact}");
                 let artifact = &task.artifacts.as_ref().unwrap()[0].parts[0];
-                assert_eq!(artifact.content, Content::Data(json(exact)), "{who}");
+                assert_eq!(artifact.content, PartContent::Data(json(exact)), "{who}");
                 assert_eq!(artifact.metadata.as_ref().map(Json::get), Some(exact), "{who}");
                 let first = &task.history.as_ref().unwrap()[0];
                 assert_eq!((&first.parts, &first.metadata), (&sent.parts, &sent.metadata), "{who}");
@@ -87,10 +87,10 @@ async fn json_passes_untouched_over_every_binding() {
 
 #[tokio::test]
 async fn json_passes_untouched_through_lists_streams_and_notifications() {
-    let scene = Scene::start(world().on_sqlite().tuned(tune)).await;
+    let scene = A2aFixture::start(world().on_sqlite().tuned(tune)).await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
-        let receiver = Receiver::start().await;
+        let receiver = PushReceiver::start().await;
         for (at, exact) in exact(binding).enumerate() {
             let who = format!("{binding:?} {version:?} {exact}");
             let push = PushConfig { url: receiver.url(), ..PushConfig::default() };
@@ -100,7 +100,7 @@ async fn json_passes_untouched_through_lists_streams_and_notifications() {
             let context = format!("context {binding:?} {version:?} {at}");
             let sent = Message { context_id: Some(context.clone()), ..sent };
             let sent = SendMessage { configuration: Some(configuration), ..request(sent) };
-            let mut incoming = client.open(Ask::Stream(sent)).await.unwrap();
+            let mut incoming = client.open(TestOperation::Stream(sent)).await.unwrap();
             incoming.next().await.unwrap();
             scene.open_gate();
             let seen = incoming.rest().await;
@@ -110,22 +110,22 @@ async fn json_passes_untouched_through_lists_streams_and_notifications() {
             let told = receiver.until_all("COMPLETED", "completed").await;
             match version {
                 // The artifact by itself, just before the end.
-                Version::V10 => {
+                TestVersion::V10 => {
                     let artifact = told.iter().find(|it| it.body.contains("artifactUpdate"));
                     let artifact = artifact.unwrap_or_else(|| panic!("{who}: {told:?}"));
                     assert_eq!(artifact.body.matches(exact).count(), 2, "{who}: {}", artifact.body);
                 }
                 // Twice in the message's part, once as its metadata, three times in what it tells; twice in the
                 // artifact.
-                Version::V03 => {
+                TestVersion::V03 => {
                     let task = &told.last().unwrap().body;
                     assert!(task.matches(exact).count() >= 5, "{who}: {task}");
                 }
             }
-            if version == Version::V10 {
+            if version == TestVersion::V10 {
                 let all =
                     ListTasks { context_id: Some(context), include_artifacts: Some(true), ..ListTasks::default() };
-                let found = client.once(Ask::List(all)).await.unwrap();
+                let found = client.once(TestOperation::List(all)).await.unwrap();
                 assert!(found.get().matches(exact).count() >= 5, "{who}: {}", found.get());
             }
         }
@@ -135,11 +135,11 @@ async fn json_passes_untouched_through_lists_streams_and_notifications() {
 
 #[tokio::test]
 async fn data_that_is_no_object_passes_in_1_0() {
-    let scene = Scene::start(world()).await;
-    for (binding, version) in every_way().filter(|(_, version)| *version == Version::V10) {
+    let scene = A2aFixture::start(world()).await;
+    for (binding, version) in every_way().filter(|(_, version)| *version == TestVersion::V10) {
         let client = scene.client(binding, version);
         for (at, exact) in ["null", "9007199254740993", "1e400", r#""text""#, "[1,[2.5]]", "true"].iter().enumerate() {
-            let part = Part::new(Content::Data(json(exact)));
+            let part = Part::new(PartContent::Data(json(exact)));
             let task = client.send(request(message(&format!("{binding:?}{at}"), vec![part.clone()]))).await;
             assert_eq!(task.history.unwrap()[0].parts, [part], "{binding:?} {exact}");
         }

@@ -4,15 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use attache_hub::{
     Error,
-    in_process::{Failure, InProcessAgent, Output, Work},
+    in_process::{AgentFailure, AgentOutput, InProcessAgent, InProcessRun},
 };
 use attache_protocol::{
     Json, PermissionId,
-    rules::{permission::State, run::FailureCode},
+    rules::{permission::PermissionState, run::FailureCode},
     wire::{
-        a2a::{Content, Message, Part, Role, SendConfiguration, SendMessage},
-        ask::{AskInput, AskState},
-        permission::AskPermission,
+        a2a::{A2aRole, Message, Part, PartContent, SendConfiguration, SendMessage},
+        input_request::{CreateInputRequest, WorkerRequestState},
+        permission::CreatePermissionRequest,
         run::{CompleteRequest, ProgressRequest},
     },
 };
@@ -21,14 +21,14 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 #[derive(Debug, Clone)]
-pub struct Obedient {
+pub struct ScriptedA2aAgent {
     /// What `hold` waits for.
     pub gate: Arc<Semaphore>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Step {
+enum ScriptStep {
     Chunk(String),
     /// So many chunks of 60 kB, each with its number. Where the hub takes no more, what it says is the answer.
     Flood(usize),
@@ -52,40 +52,42 @@ enum Step {
 }
 
 #[derive(Deserialize)]
-struct Input {
+struct ScriptInput {
     message: Message,
 }
 
 #[derive(Deserialize)]
-struct Told {
-    steps: Vec<Step>,
+struct ScriptCall {
+    steps: Vec<ScriptStep>,
 }
 
 const WAIT: Duration = Duration::from_secs(20);
 
-// === impl Obedient ===
+// === impl ScriptedA2aAgent ===
 
-impl Default for Obedient {
+impl Default for ScriptedA2aAgent {
     fn default() -> Self {
         Self { gate: Arc::new(Semaphore::new(0)) }
     }
 }
 
-impl InProcessAgent for Obedient {
-    async fn work(&self, work: Work) -> Result<Output, Failure> {
-        let input = work.claim().input.parse::<Input>().map_err(|error| Failure::new(error.to_string()))?;
+impl InProcessAgent for ScriptedA2aAgent {
+    async fn work(&self, work: InProcessRun) -> Result<AgentOutput, AgentFailure> {
+        let input = work.claim().input.parse::<ScriptInput>().map_err(|error| AgentFailure::new(error.to_string()))?;
         let steps = input.message.parts.iter().find_map(|part| match &part.content {
-            Content::Data(data) => data.parse::<Told>().ok(),
-            Content::Text(_) | Content::Raw(_) | Content::Url(_) => None,
+            PartContent::Data(data) => data.parse::<ScriptCall>().ok(),
+            PartContent::Text(_) | PartContent::Raw(_) | PartContent::Url(_) => None,
         });
-        let Some(Told { steps }) = steps else { return Ok(Output::text(format!("you said: {}", work.text()))) };
+        let Some(ScriptCall { steps }) = steps else {
+            return Ok(AgentOutput::text(format!("you said: {}", work.text())));
+        };
         let mut said = Vec::new();
         for step in steps {
             if let Some(output) = self.perform(&work, step, &mut said).await? {
                 return Ok(output);
             }
         }
-        Ok(Output::text(said.join(" ")))
+        Ok(AgentOutput::text(said.join(" ")))
     }
 
     fn concurrency(&self) -> usize {
@@ -93,47 +95,52 @@ impl InProcessAgent for Obedient {
     }
 }
 
-impl Obedient {
-    async fn perform(&self, work: &Work, step: Step, said: &mut Vec<String>) -> Result<Option<Output>, Failure> {
+impl ScriptedA2aAgent {
+    async fn perform(
+        &self,
+        work: &InProcessRun,
+        step: ScriptStep,
+        said: &mut Vec<String>,
+    ) -> Result<Option<AgentOutput>, AgentFailure> {
         let report = ProgressRequest::default();
         let report = match step {
-            Step::Chunk(text) => ProgressRequest { chunk: Some(Json::of(&text)), ..report },
-            Step::Flood(count) => {
+            ScriptStep::Chunk(text) => ProgressRequest { chunk: Some(Json::of(&text)), ..report },
+            ScriptStep::Flood(count) => {
                 for number in 0..count {
                     let text = Json::of(&format!("{number} {}", "x".repeat(60_000)));
                     let report =
                         ProgressRequest { epoch: Some(work.claim().epoch), chunk: Some(text), ..report.clone() };
                     if let Err(full) = work.hub().progress(work.principal(), work.claim().task_run_id, report).await {
-                        return Ok(Some(Output::text(full.message.to_string())));
+                        return Ok(Some(AgentOutput::text(full.message.to_string())));
                     }
                 }
                 return Ok(None);
             }
-            Step::Thought(text) => ProgressRequest { thought: Some(Json::of(&text)), ..report },
-            Step::Log(text) => ProgressRequest { log: Some(Json::of(&text)), ..report },
-            Step::Progress(text) => ProgressRequest { message: Some(text), ..report },
-            Step::ToolCall(call) => ProgressRequest { tool_call: Some(call), ..report },
-            Step::Artifact(change) => ProgressRequest { artifact: Some(change), ..report },
-            Step::Ask(prompt) => {
+            ScriptStep::Thought(text) => ProgressRequest { thought: Some(Json::of(&text)), ..report },
+            ScriptStep::Log(text) => ProgressRequest { log: Some(Json::of(&text)), ..report },
+            ScriptStep::Progress(text) => ProgressRequest { message: Some(text), ..report },
+            ScriptStep::ToolCall(call) => ProgressRequest { tool_call: Some(call), ..report },
+            ScriptStep::Artifact(change) => ProgressRequest { artifact: Some(change), ..report },
+            ScriptStep::Ask(prompt) => {
                 said.push(ask(work, prompt).await?);
                 return Ok(None);
             }
-            Step::Permit(tools) => {
+            ScriptStep::Permit(tools) => {
                 said.extend(permit(work, &tools).await?);
                 return Ok(None);
             }
-            Step::Hold(_) => {
+            ScriptStep::Hold(_) => {
                 self.gate.acquire().await.expect("the gate is never closed").forget();
                 return Ok(None);
             }
-            Step::Fail(error) => return Err(Failure::new(error)),
-            Step::Reject(error) => return Err(Failure::new(error).code(FailureCode::Rejected)),
-            Step::Output(output) => {
+            ScriptStep::Fail(error) => return Err(AgentFailure::new(error)),
+            ScriptStep::Reject(error) => return Err(AgentFailure::new(error).code(FailureCode::Rejected)),
+            ScriptStep::Output(output) => {
                 let request = CompleteRequest { epoch: Some(work.claim().epoch), output, usage: None };
                 work.hub().complete(work.principal(), work.claim().task_run_id, request).await?;
-                return Ok(Some(Output::text("")));
+                return Ok(Some(AgentOutput::text("")));
             }
-            Step::Repeat(_) => return Ok(Some(Output::text("").details(work.claim().input.clone()))),
+            ScriptStep::Repeat(_) => return Ok(Some(AgentOutput::text("").details(work.claim().input.clone()))),
         };
         let report = ProgressRequest { epoch: Some(work.claim().epoch), ..report };
         work.hub().progress(work.principal(), work.claim().task_run_id, report).await?;
@@ -142,30 +149,30 @@ impl Obedient {
 }
 
 /// The text of the caller's answer.
-async fn ask(work: &Work, prompt: String) -> Result<String, Error> {
+async fn ask(work: &InProcessRun, prompt: String) -> Result<String, Error> {
     let (hub, by, run) = (work.hub(), work.principal(), work.claim().task_run_id);
-    let request = AskInput { epoch: Some(work.claim().epoch), prompt, parts: None, request_id: None };
-    let asked = hub.ask_input(by, run, request).await?;
+    let request = CreateInputRequest { epoch: Some(work.claim().epoch), prompt, parts: None, request_id: None };
+    let asked = hub.request_input(by, run, request).await?;
     loop {
         let answer = hub.input_answer(by, run, asked.input_request_id, WAIT).await?;
-        if answer.state == AskState::Pending && !hub.is_draining() {
+        if answer.state == WorkerRequestState::Pending && !hub.is_draining() {
             continue;
         }
         let parts: Vec<Part> = answer.parts.and_then(|parts| parts.parse().ok()).unwrap_or_default();
         let texts = parts.into_iter().filter_map(|part| match part.content {
-            Content::Text(text) => Some(text),
-            Content::Raw(_) | Content::Url(_) | Content::Data(_) => None,
+            PartContent::Text(text) => Some(text),
+            PartContent::Raw(_) | PartContent::Url(_) | PartContent::Data(_) => None,
         });
         return Ok(format!("answered {}", texts.collect::<Vec<_>>().join(" ")));
     }
 }
 
 /// What people decided, one after the other.
-async fn permit(work: &Work, tools: &[String]) -> Result<Vec<String>, Error> {
+async fn permit(work: &InProcessRun, tools: &[String]) -> Result<Vec<String>, Error> {
     let (hub, by, run) = (work.hub(), work.principal(), work.claim().task_run_id);
     let mut asked: Vec<(&String, PermissionId)> = Vec::new();
     for tool in tools {
-        let request = AskPermission {
+        let request = CreatePermissionRequest {
             epoch: Some(work.claim().epoch),
             tool: tool.clone(),
             input: Json::from_text(r#"{"path":"/tmp/x","size":9007199254740993}"#).expect("this is JSON"),
@@ -177,13 +184,13 @@ async fn permit(work: &Work, tools: &[String]) -> Result<Vec<String>, Error> {
             undisclosed: Vec::new(),
             request_id: None,
         };
-        asked.push((tool, hub.ask_permission(by, run, request, None).await?.permission_request_id));
+        asked.push((tool, hub.request_permission(by, run, request, None).await?.permission_request_id));
     }
     let mut said = Vec::new();
     for (tool, permission) in asked {
         loop {
             let answer = hub.permission_answer(by, run, permission, WAIT).await?;
-            if answer.state == State::Pending && !hub.is_draining() {
+            if answer.state == PermissionState::Pending && !hub.is_draining() {
                 continue;
             }
             let word = if answer.approved == Some(true) { "may" } else { "may not" };
@@ -198,7 +205,7 @@ async fn permit(work: &Work, tools: &[String]) -> Result<Vec<String>, Error> {
 pub fn message(id: &str, parts: Vec<Part>) -> Message {
     Message {
         message_id: id.to_owned(),
-        role: Role::User,
+        role: A2aRole::User,
         parts,
         context_id: None,
         task_id: None,
@@ -212,7 +219,7 @@ pub fn message(id: &str, parts: Vec<Part>) -> Message {
 pub fn steps(id: &str, mut steps: Value) -> Message {
     steps.sort_all_objects();
     let data = Json::from_text(format!(r#"{{"steps":{steps}}}"#)).unwrap();
-    message(id, vec![Part::new(Content::Data(data))])
+    message(id, vec![Part::new(PartContent::Data(data))])
 }
 
 pub fn request(message: Message) -> SendMessage {

@@ -3,7 +3,7 @@
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{Content, Message, Part},
+        a2a::{Message, Part, PartContent},
         account::AccountRequest,
     },
 };
@@ -11,34 +11,34 @@ use serde_json::{Value, json};
 
 use crate::{
     obedient::{immediate, message, request},
-    scene::{Scene, world},
-    speak::{Ask, Client, every_way, http},
+    scene::{A2aFixture, world},
+    speak::{TestClient, TestOperation, every_way, http},
 };
 
 fn raw(media_type: &str) -> Part {
-    let content = Content::Raw("aGk=".to_owned());
+    let content = PartContent::Raw("aGk=".to_owned());
     Part { media_type: Some(media_type.to_owned()), filename: Some("a.bin".to_owned()), ..Part::new(content) }
 }
 
 #[derive(serde::Deserialize)]
-struct Input {
+struct PartsInput {
     message: Message,
 }
 
 #[tokio::test]
 async fn every_part_reaches_the_run_in_the_form_of_1_0() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     let url = Part {
         media_type: Some("text/html".to_owned()),
-        ..Part::new(Content::Url("https://example.org/x".to_owned()))
+        ..Part::new(PartContent::Url("https://example.org/x".to_owned()))
     };
-    let data = Part::new(Content::Data(Json::from_text(r#"{"n":[1,null]}"#).unwrap()));
+    let data = Part::new(PartContent::Data(Json::from_text(r#"{"n":[1,null]}"#).unwrap()));
     let sent = [Part::text("look"), raw("image/png"), url, data];
     for (binding, version) in every_way() {
         let id = format!("{binding:?} {version:?}");
         let task = scene.client(binding, version).send(request(message(&id, sent.to_vec()))).await;
         let run = scene.world.hub.run(&scene.world.owner, task.id.parse().unwrap()).await.unwrap();
-        let input: Input = run.input.parse().unwrap();
+        let input: PartsInput = run.input.parse().unwrap();
         assert_eq!(input.message.parts, sent, "{id}");
     }
     scene.world.stop().await;
@@ -48,7 +48,7 @@ async fn every_part_reaches_the_run_in_the_form_of_1_0() {
 /// takes everything: as content of its own, or as a file of its folder.
 #[tokio::test]
 async fn what_the_owner_does_not_list_is_refused_by_its_media_type() {
-    let scene = Scene::start(world().agent("seer")).await;
+    let scene = A2aFixture::start(world().agent("seer")).await;
     let modes = async || {
         let url = format!("{}/a2a/seer/.well-known/agent-card.json", scene.world.url);
         let card: Value = serde_json::from_str(&http().get(url).send().await.unwrap().text().await.unwrap()).unwrap();
@@ -62,9 +62,9 @@ async fn what_the_owner_does_not_list_is_refused_by_its_media_type() {
     scene.world.hub.update_account(&scene.world.owner, "seer", change).await.unwrap();
     assert_eq!(modes().await, json!(["text/plain", "image/*"]));
     for (binding, version) in every_way() {
-        let client = Client { agent: "seer".to_owned(), ..scene.client(binding, version) };
+        let client = TestClient { agent: "seer".to_owned(), ..scene.client(binding, version) };
         let who = format!("{binding:?} {version:?}");
-        let send = |part: Part| Ask::Send(immediate(message(&who, vec![Part::text("look"), part])));
+        let send = |part: Part| TestOperation::Send(immediate(message(&who, vec![Part::text("look"), part])));
         client.once(send(raw("image/png"))).await.unwrap();
         let refusal = client.refused(send(raw("application/pdf"))).await;
         assert_eq!(refusal.reason, "CONTENT_TYPE_NOT_SUPPORTED", "{who}: {refusal:?}");
@@ -77,7 +77,7 @@ async fn what_the_owner_does_not_list_is_refused_by_its_media_type() {
 /// Senders of 0.3 forget `kind`, and write the form of JSON-RPC over HTTP+JSON, as its text shows it.
 #[tokio::test]
 async fn parts_of_0_3_are_told_apart_by_what_they_have() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     let bare = json!([{"text": "look"}, {"file": {"bytes": "aGk=", "name": "a.bin", "mimeType": "image/png"}}, {"data": {"n": 1}}]);
     let with_kinds = json!([{"kind": "text", "text": "look"},
         {"kind": "file", "file": {"bytes": "aGk=", "name": "a.bin", "mimeType": "image/png"}}, {"kind": "data", "data": {"n": 1}}]);
@@ -89,10 +89,10 @@ async fn parts_of_0_3_are_told_apart_by_what_they_have() {
             serde_json::from_str(&sent.body(body.to_string()).send().await.unwrap().text().await.unwrap()).unwrap();
         let task = if answer["result"].is_null() { &answer["task"] } else { &answer["result"] };
         let id = task["id"].as_str().unwrap_or_else(|| panic!("{answer}")).parse().unwrap();
-        scene.world.hub.run(&scene.world.owner, id).await.unwrap().input.parse::<Input>().unwrap().message.parts
+        scene.world.hub.run(&scene.world.owner, id).await.unwrap().input.parse::<PartsInput>().unwrap().message.parts
     };
     let wanted =
-        [Part::text("look"), raw("image/png"), Part::new(Content::Data(Json::from_text(r#"{"n":1}"#).unwrap()))];
+        [Part::text("look"), raw("image/png"), Part::new(PartContent::Data(Json::from_text(r#"{"n":1}"#).unwrap()))];
     let rpc = json!({"jsonrpc": "2.0", "id": 1, "method": "message/send",
         "params": {"message": {"messageId": "m1", "role": "user", "parts": bare}}});
     assert_eq!(post("", rpc).await, wanted);

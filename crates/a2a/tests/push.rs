@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
-use attache_client::egress::{Guard, Policy};
+use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::Options;
 use attache_protocol::{
     Json,
-    wire::a2a::{Authentication, PushConfig, SendConfiguration, SendMessage, StreamResponse, Task, TaskState, v03},
+    wire::a2a::{
+        PushAuthenticationInfo, PushConfig, SendConfiguration, SendMessage, StreamResponse, Task, TaskState, v03,
+    },
 };
 use axum::{
     extract::State,
@@ -21,35 +23,35 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
 
 use crate::{
     obedient::{request, steps},
-    scene::{Scene, world},
-    speak::{Ask, Binding, Form, PATIENCE, Version, every_way},
+    scene::{A2aFixture, world},
+    speak::{PATIENCE, RefusalForm, TestBinding, TestOperation, TestVersion, every_way},
 };
 
 /// A subscriber. It keeps what it is told, and answers with the next status of its script, or 200.
-pub struct Receiver {
+pub struct PushReceiver {
     origin: String,
-    shared: Arc<Shared>,
+    shared: Arc<PushReceiverState>,
     task: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Shared {
-    told: Mutex<Vec<Told>>,
+struct PushReceiverState {
+    told: Mutex<Vec<ReceivedPush>>,
     script: Mutex<VecDeque<u16>>,
     count: watch::Sender<usize>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct ReceivedPush {
     pub headers: HeaderMap,
     pub body: String,
 }
 
-// === impl Receiver ===
+// === impl PushReceiver ===
 
-impl Receiver {
+impl PushReceiver {
     pub async fn start() -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(PushReceiverState::default());
         let app = axum::Router::new().fallback(hear).with_state(shared.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
@@ -65,12 +67,12 @@ impl Receiver {
         self.shared.script.lock().unwrap().extend(statuses);
     }
 
-    pub fn all(&self) -> Vec<Told> {
+    pub fn all(&self) -> Vec<ReceivedPush> {
         self.shared.told.lock().unwrap().clone()
     }
 
     /// The first so many, as soon as they are there.
-    pub async fn first(&self, count: usize) -> Vec<Told> {
+    pub async fn first(&self, count: usize) -> Vec<ReceivedPush> {
         let mut seen = self.shared.count.subscribe();
         let enough = seen.wait_for(|seen| *seen >= count);
         timeout(PATIENCE, enough).await.unwrap_or_else(|_| panic!("{count} do not come: {:?}", self.all())).unwrap();
@@ -78,12 +80,12 @@ impl Receiver {
     }
 
     /// The newest in this state, as either version names it; what came before it is forgotten.
-    pub async fn until(&self, new: &str, old: &str) -> Told {
+    pub async fn until(&self, new: &str, old: &str) -> ReceivedPush {
         self.until_all(new, old).await.pop().unwrap()
     }
 
     /// The same, and before it what came before.
-    pub async fn until_all(&self, new: &str, old: &str) -> Vec<Told> {
+    pub async fn until_all(&self, new: &str, old: &str) -> Vec<ReceivedPush> {
         let (new, old) = (format!("\"TASK_STATE_{new}\""), format!(r#""state":"{old}""#));
         let mut seen = self.shared.count.subscribe();
         let found = async {
@@ -102,22 +104,22 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
+impl Drop for PushReceiver {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn hear(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: String) -> StatusCode {
+async fn hear(State(shared): State<Arc<PushReceiverState>>, headers: HeaderMap, body: String) -> StatusCode {
     let status = shared.script.lock().unwrap().pop_front().unwrap_or(200);
-    shared.told.lock().unwrap().push(Told { headers, body });
+    shared.told.lock().unwrap().push(ReceivedPush { headers, body });
     shared.count.send_modify(|count| *count += 1);
     StatusCode::from_u16(status).unwrap()
 }
 
-// === impl Told ===
+// === impl ReceivedPush ===
 
-impl Told {
+impl ReceivedPush {
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -129,32 +131,35 @@ impl Told {
 
     /// The whole task, which a subscriber of 0.3 is told.
     fn task(&self) -> Task {
-        serde_json::from_str::<v03::Task>(&self.body).unwrap().into()
+        serde_json::from_str::<v03::TaskV03>(&self.body).unwrap().into()
     }
 
-    fn state(&self, version: Version) -> TaskState {
+    fn state(&self, version: TestVersion) -> TaskState {
         match version {
-            Version::V10 => match self.update() {
+            TestVersion::V10 => match self.update() {
                 StreamResponse::StatusUpdate(update) => update.status.state,
                 other => panic!("{other:?} is no change of state"),
             },
-            Version::V03 => self.task().status.state,
+            TestVersion::V03 => self.task().status.state,
         }
     }
 }
 
 fn tune(options: &mut Options) {
-    options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
+    options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
     options.outbox.look_every = Duration::from_millis(10);
     options.outbox.retries = vec![Duration::from_millis(10); 5];
 }
 
-fn subscriber(receiver: &Receiver) -> PushConfig {
+fn subscriber(receiver: &PushReceiver) -> PushConfig {
     PushConfig {
         id: Some("mine".to_owned()),
         url: receiver.url(),
         token: Some("my word".to_owned()),
-        authentication: Some(Authentication { scheme: "Bearer".to_owned(), credentials: Some("xyz".to_owned()) }),
+        authentication: Some(PushAuthenticationInfo {
+            scheme: "Bearer".to_owned(),
+            credentials: Some("xyz".to_owned()),
+        }),
         ..PushConfig::default()
     }
 }
@@ -167,10 +172,10 @@ fn subscribed(message: attache_protocol::wire::a2a::Message, push: PushConfig) -
 #[tokio::test]
 async fn each_change_of_state_arrives_as_its_version_tells_it() {
     for world in [world(), world().on_sqlite()] {
-        let scene = Scene::start(world.tuned(tune)).await;
+        let scene = A2aFixture::start(world.tuned(tune)).await;
         for (binding, version) in every_way() {
             let client = scene.client(binding, version);
-            let receiver = Receiver::start().await;
+            let receiver = PushReceiver::start().await;
             let told = json!([{"chunk": "hel"}, {"ask": "Go on?"}, {"output": {"text": "hello"}}]);
             let told = subscribed(steps(&format!("{binding:?}{version:?}"), told), subscriber(&receiver));
             let asked = client.send(told).await;
@@ -185,9 +190,9 @@ async fn each_change_of_state_arrives_as_its_version_tells_it() {
                 TaskState::TaskStateCompleted,
             ];
             // With the end comes the artifact, by itself.
-            let all = receiver.first(if version == Version::V10 { 5 } else { 4 }).await;
+            let all = receiver.first(if version == TestVersion::V10 { 5 } else { 4 }).await;
             let statuses = match version {
-                Version::V10 => {
+                TestVersion::V10 => {
                     let (mut statuses, mut artifacts) = (Vec::new(), Vec::new());
                     for told in &all {
                         match told.update() {
@@ -199,8 +204,8 @@ async fn each_change_of_state_arrives_as_its_version_tells_it() {
                     assert_eq!(Some(artifacts), done.artifacts, "{binding:?}");
                     statuses
                 }
-                Version::V03 => {
-                    let mut tasks: Vec<Task> = all.iter().map(Told::task).collect();
+                TestVersion::V03 => {
+                    let mut tasks: Vec<Task> = all.iter().map(ReceivedPush::task).collect();
                     tasks.sort_by_key(|task| generation(task.metadata.as_ref()));
                     assert_eq!((&tasks[1], &tasks[3]), (&asked, &done), "{binding:?}: what a caller reads");
                     tasks.into_iter().map(|task| (task.metadata, task.status)).collect()
@@ -213,7 +218,7 @@ async fn each_change_of_state_arrives_as_its_version_tells_it() {
             assert_eq!(states, wanted, "{binding:?} {version:?}");
             assert_eq!((&statuses[1].1, &statuses[3].1), (&asked.status, &done.status), "{binding:?} {version:?}");
             for told in &all {
-                let media_type = if version == Version::V10 { "application/a2a+json" } else { "application/json" };
+                let media_type = if version == TestVersion::V10 { "application/a2a+json" } else { "application/json" };
                 assert_eq!(told.header("content-type"), Some(media_type));
                 assert_eq!(told.header("a2a-version"), Some(version.as_str()));
                 assert_eq!(told.header("x-a2a-notification-token"), Some("my word"));
@@ -231,10 +236,10 @@ fn generation(metadata: Option<&Json>) -> i64 {
 
 #[tokio::test]
 async fn a_repeat_has_the_same_bytes() {
-    let scene = Scene::start(world().on_sqlite().tuned(tune)).await;
-    for version in [Version::V10, Version::V03] {
-        let client = scene.client(Binding::Rpc, version);
-        let receiver = Receiver::start().await;
+    let scene = A2aFixture::start(world().on_sqlite().tuned(tune)).await;
+    for version in [TestVersion::V10, TestVersion::V03] {
+        let client = scene.client(TestBinding::Rpc, version);
+        let receiver = PushReceiver::start().await;
         // The first notification is refused twice.
         receiver.script(&[503, 500]);
         let told = json!([{"hold": true}, {"output": {"text": "hello"}}]);
@@ -257,18 +262,18 @@ async fn a_repeat_has_the_same_bytes() {
 
 #[tokio::test]
 async fn a_deleted_config_is_told_nothing_more() {
-    let scene = Scene::start(world().on_sqlite().tuned(tune)).await;
+    let scene = A2aFixture::start(world().on_sqlite().tuned(tune)).await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
-        let (left, stays) = (Receiver::start().await, Receiver::start().await);
+        let (left, stays) = (PushReceiver::start().await, PushReceiver::start().await);
         let told = json!([{"hold": true}, {"output": {"text": "hello"}}]);
         let told = crate::obedient::immediate(steps(&format!("{binding:?}{version:?}"), told));
         let task = client.send(told).await;
         client.until(&task.id, TaskState::TaskStateWorking).await;
         let second = PushConfig { id: Some("other".to_owned()), ..subscriber(&stays) };
-        client.once(Ask::create_push(&task.id, subscriber(&left))).await.unwrap();
-        client.once(Ask::create_push(&task.id, second)).await.unwrap();
-        client.once(Ask::delete_push(&task.id, "mine")).await.unwrap();
+        client.once(TestOperation::create_push(&task.id, subscriber(&left))).await.unwrap();
+        client.once(TestOperation::create_push(&task.id, second)).await.unwrap();
+        client.once(TestOperation::delete_push(&task.id, "mine")).await.unwrap();
         scene.open_gate();
         stays.until("COMPLETED", "completed").await;
         assert_eq!(left.all().len(), 0, "{binding:?} {version:?}");
@@ -279,21 +284,21 @@ async fn a_deleted_config_is_told_nothing_more() {
 #[tokio::test]
 async fn a_private_address_needs_the_owners_word() {
     const URL: &str = "configuration.taskPushNotificationConfig.url";
-    let scene = Scene::start(world()).await;
-    let receiver = Receiver::start().await;
+    let scene = A2aFixture::start(world()).await;
+    let receiver = PushReceiver::start().await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         let id = format!("{binding:?}{version:?}");
         let told = subscribed(steps(&id, json!([])), subscriber(&receiver));
-        let refusal = client.refused(Ask::Send(told)).await;
+        let refusal = client.refused(TestOperation::Send(told)).await;
         let form = match binding {
-            Binding::Rpc => Form::Rpc { http: 200, code: -32602 },
-            Binding::Rest => Form::Rest { http: 400, code: 400, status: "INVALID_ARGUMENT".to_owned() },
-            Binding::Grpc => Form::Grpc(tonic::Code::InvalidArgument),
+            TestBinding::Rpc => RefusalForm::Rpc { http: 200, code: -32602 },
+            TestBinding::Rest => RefusalForm::Rest { http: 400, code: 400, status: "INVALID_ARGUMENT".to_owned() },
+            TestBinding::Grpc => RefusalForm::Grpc(tonic::Code::InvalidArgument),
         };
         assert_eq!((&refusal.form, refusal.violations[0].0.as_str()), (&form, URL), "{refusal:?}");
         let task = client.send(request(steps(&id, json!([{"ask": "?"}])))).await;
-        let refusal = client.refused(Ask::create_push(&task.id, subscriber(&receiver))).await;
+        let refusal = client.refused(TestOperation::create_push(&task.id, subscriber(&receiver))).await;
         assert!(refusal.message.contains("--egress-allow"), "{}", refusal.message);
     }
     assert_eq!(receiver.all().len(), 0);

@@ -13,29 +13,29 @@ use attache_protocol::{
         run::{CompleteRequest, ProgressRequest},
     },
 };
-use attache_store::sqlite::Sqlite;
+use attache_store::sqlite::SqliteStore;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 use crate::{
     obedient::{message, request},
-    speak::{Ask, Binding, Client, Version, every_way},
+    speak::{TestBinding, TestClient, TestOperation, TestVersion, every_way},
 };
 
 /// A hub on a database that stays, on whatever port is free.
-struct Life {
+struct HubInstance {
     hub: Handle,
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
 }
 
-impl Life {
+impl HubInstance {
     async fn start(data: &Path) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut options = Options::new(data.join("hub"), address);
         options.drain_limit = Duration::from_secs(2);
-        let store = Arc::new(Sqlite::open(&data.join("hub.db")).unwrap());
+        let store = Arc::new(SqliteStore::open(&data.join("hub.db")).unwrap());
         let hub = Hub::start(options, store, Env::system()).await.unwrap();
         let surface = router(hub.clone()).merge(attache_a2a::router(hub.clone()));
         let (stop, stopped) = oneshot::channel::<()>();
@@ -50,19 +50,19 @@ impl Life {
         self.served.await.unwrap();
     }
 
-    fn client(&self, key: &str, binding: Binding, version: Version) -> Client {
-        Client::new(binding, version, &format!("http://{}", self.address), "worker").key(key)
+    fn client(&self, key: &str, binding: TestBinding, version: TestVersion) -> TestClient {
+        TestClient::new(binding, version, &format!("http://{}", self.address), "worker").key(key)
     }
 }
 
 /// What a client knows, by its own rules.
 #[derive(Default)]
-struct Known {
+struct ClientView {
     state: Option<TaskState>,
     artifacts: Vec<Artifact>,
 }
 
-impl Known {
+impl ClientView {
     fn hear(&mut self, update: &Json) {
         match update.parse::<StreamResponse>().unwrap() {
             StreamResponse::Task(Task { status, artifacts, .. }) => {
@@ -86,7 +86,7 @@ impl Known {
         let parts = self.artifacts.iter().flat_map(|artifact| &artifact.parts);
         parts
             .map(|part| match &part.content {
-                attache_protocol::wire::a2a::Content::Text(text) => text.as_str(),
+                attache_protocol::wire::a2a::PartContent::Text(text) => text.as_str(),
                 other => panic!("{other:?}"),
             })
             .collect()
@@ -94,12 +94,12 @@ impl Known {
 }
 
 /// A device that works on one run, whichever hub is there.
-struct Worker {
+struct DeviceWorker {
     token: String,
     run: attache_protocol::RunId,
 }
 
-impl Worker {
+impl DeviceWorker {
     async fn say(&self, hub: &Handle, text: &str) {
         let by = self.principal(hub).await;
         let report = ProgressRequest { epoch: Some(1), chunk: Some(Json::of(text)), ..ProgressRequest::default() };
@@ -117,7 +117,7 @@ impl Worker {
     }
 }
 
-async fn device(life: &Life, owner: &Principal) -> String {
+async fn device(life: &HubInstance, owner: &Principal) -> String {
     let code = life.hub.create_pairing_code(owner, "worker").await.unwrap();
     let request = AttachRequest { pairing_token: Secret::new(code.pairing_code), device_name: None, labels: None };
     life.hub.attach(life.address.ip(), request).await.unwrap().runtime_token
@@ -126,7 +126,7 @@ async fn device(life: &Life, owner: &Principal) -> String {
 #[tokio::test]
 async fn a_hub_restarted_in_the_middle_of_a_stream_loses_nothing() {
     let data = tempfile::tempdir().unwrap();
-    let mut life = Life::start(data.path()).await;
+    let mut life = HubInstance::start(data.path()).await;
     let key = std::fs::read_to_string(data.path().join("hub/admin.key")).unwrap().trim().to_owned();
     let owner = life.hub.authenticate_key(&key).await.unwrap();
     let account = AccountRequest { name: Some("worker".to_owned()), ..AccountRequest::default() };
@@ -136,15 +136,15 @@ async fn a_hub_restarted_in_the_middle_of_a_stream_loses_nothing() {
         let who = format!("{binding:?} {version:?}");
         let client = life.client(&key, binding, version);
         let told = request(message(&who, vec![attache_protocol::wire::a2a::Part::text("count")]));
-        let mut incoming = client.open(Ask::Stream(told)).await.unwrap();
-        let mut known = Known::default();
+        let mut incoming = client.open(TestOperation::Stream(told)).await.unwrap();
+        let mut known = ClientView::default();
         let first = incoming.next().await.unwrap();
         known.hear(&first);
         let Ok(StreamResponse::Task(task)) = first.parse::<StreamResponse>() else { panic!("{first:?}") };
         let by = life.hub.authenticate_runtime(&token).await.unwrap();
         let claimed = life.hub.pull(&by, "worker", Duration::from_secs(5)).await.unwrap().delivered().unwrap();
         assert_eq!(claimed.task_run_id.to_string(), task.id);
-        let worker = Worker { token: token.clone(), run: claimed.task_run_id };
+        let worker = DeviceWorker { token: token.clone(), run: claimed.task_run_id };
         let mut wanted = String::new();
         for number in 0..5 {
             let text = format!("{number} ");
@@ -163,12 +163,12 @@ async fn a_hub_restarted_in_the_middle_of_a_stream_loses_nothing() {
         let before = known.text();
         assert!(wanted.starts_with(&before), "{who}: what was seen is in order: {before}");
 
-        life = Life::start(data.path()).await;
+        life = HubInstance::start(data.path()).await;
         let client = life.client(&key, binding, version);
         // Somebody works on while nobody watches.
         worker.say(&life.hub, "5 ").await;
         wanted.push_str("5 ");
-        let mut incoming = client.open(Ask::subscribe(&task.id)).await.unwrap();
+        let mut incoming = client.open(TestOperation::subscribe(&task.id)).await.unwrap();
         known.hear(&incoming.next().await.unwrap());
         assert_eq!(known.text(), wanted, "{who}: the task holds what was missed");
         for number in 6..9 {

@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use attache_hub::{
-    control::{PageRequest, PermissionQuery, Place},
-    in_process::Hosted,
+    control::{DecisionOrigin, PageRequest, PermissionQuery},
+    in_process::HostedAgent,
 };
 use attache_protocol::{
     Json,
-    rules::permission::{Scope, State},
+    rules::permission::{DecisionScope, PermissionState},
     wire::{
         account::AccountRequest,
         key::{CreateKeyRequest, Role},
@@ -16,35 +16,35 @@ use attache_protocol::{
         user::CreateUserRequest,
     },
 };
-use attache_testkit::{Started, World};
+use attache_testkit::{RunningWorld, World};
 use serde_json::Value;
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
-    obedient::Obedient,
-    speak::{Binding, Client, PATIENCE, Version},
+    obedient::ScriptedA2aAgent,
+    speak::{PATIENCE, TestBinding, TestClient, TestVersion},
 };
 
 pub const AGENT: &str = "obedient";
 
-pub struct Scene {
-    pub world: Started,
+pub struct A2aFixture {
+    pub world: RunningWorld,
     pub gate: Arc<Semaphore>,
     pub agent: String,
     /// Dropped with the scene.
-    _hosted: Hosted,
+    _hosted: HostedAgent,
 }
 
 pub fn world() -> World {
     World::new().surface(attache_a2a::router)
 }
 
-impl Scene {
+impl A2aFixture {
     pub async fn start(world: World) -> Self {
         Self::on(world.start().await).await
     }
 
-    async fn on(world: Started) -> Self {
+    async fn on(world: RunningWorld) -> Self {
         Self::hosting(world, AGENT).await
     }
 
@@ -53,26 +53,26 @@ impl Scene {
         Self::hosting(self.world, agent).await
     }
 
-    async fn hosting(world: Started, name: &str) -> Self {
-        let agent = Obedient::default();
+    async fn hosting(world: RunningWorld, name: &str) -> Self {
+        let agent = ScriptedA2aAgent::default();
         let gate = agent.gate.clone();
         let hosted = world.hub.host(&world.owner, name, agent).await.unwrap();
         Self { world, gate, agent: name.to_owned(), _hosted: hosted }
     }
 
     /// The owner, speaking so.
-    pub fn client(&self, binding: Binding, version: Version) -> Client {
+    pub fn client(&self, binding: TestBinding, version: TestVersion) -> TestClient {
         self.stranger(binding, version).key(self.world.owner_key.expose())
     }
 
     /// Somebody without a credential.
-    pub fn stranger(&self, binding: Binding, version: Version) -> Client {
-        Client::new(binding, version, &self.world.url, &self.agent)
+    pub fn stranger(&self, binding: TestBinding, version: TestVersion) -> TestClient {
+        TestClient::new(binding, version, &self.world.url, &self.agent)
     }
 
     /// The owner over JSON-RPC of 1.0.
-    pub fn owner(&self) -> Client {
-        self.client(Binding::Rpc, Version::V10)
+    pub fn owner(&self) -> TestClient {
+        self.client(TestBinding::Rpc, TestVersion::V10)
     }
 
     /// Changes what the agent's owner decided about its A2A face.
@@ -98,7 +98,7 @@ impl Scene {
 
     /// The oldest permission request that waits for a person.
     pub async fn pending(&self) -> PermissionRequest {
-        let query = PermissionQuery { state: Some(State::Pending), ..PermissionQuery::default() };
+        let query = PermissionQuery { state: Some(PermissionState::Pending), ..PermissionQuery::default() };
         let found = async {
             loop {
                 let page = PageRequest { limit: None, cursor: None };
@@ -117,13 +117,13 @@ impl Scene {
         let asked = self.pending().await;
         let request = DecisionRequest {
             approved,
-            scope: Scope::Once,
+            scope: DecisionScope::Once,
             tool_pattern: None,
             until: None,
             this_channel_only: false,
             comment: None,
         };
-        let place = Place { via: "rest", from: None };
+        let place = DecisionOrigin { via: "rest", from: None };
         self.world.hub.decide(&self.world.owner, asked.permission_request_id, request, place).await.unwrap();
     }
 

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use crate::{
     obedient::{immediate, steps},
-    scene::{AGENT, Scene, world},
+    scene::{A2aFixture, AGENT, world},
 };
 
 /// Sends a text of so many bytes over JSON-RPC, without a credential.
-async fn say(scene: &Scene, agent: &str, id: &str, bytes: usize) -> (u16, Value) {
+async fn say(scene: &A2aFixture, agent: &str, id: &str, bytes: usize) -> (u16, Value) {
     let request = json!({"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": {
         "message": {"messageId": id, "role": "ROLE_USER", "parts": [{"text": "x".repeat(bytes)}]},
         "configuration": {"returnImmediately": true},
@@ -22,7 +22,7 @@ async fn say(scene: &Scene, agent: &str, id: &str, bytes: usize) -> (u16, Value)
 
 #[tokio::test]
 async fn a_long_message_is_read_where_strangers_are_served_and_nowhere_else() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for agent in [AGENT, "nobody"] {
         let (status, answer) = say(&scene, agent, "m1", 500_000).await;
         assert_eq!((status, &answer["id"]), (401, &json!(null)), "{answer}");
@@ -39,7 +39,7 @@ async fn a_long_message_is_read_where_strangers_are_served_and_nowhere_else() {
 
 #[tokio::test]
 async fn strangers_fill_neither_the_disk_nor_the_queue() {
-    let scene = Scene::start(world().tuned(|options| options.anonymous_bytes_per_hour = 500_000)).await;
+    let scene = A2aFixture::start(world().tuned(|options| options.anonymous_bytes_per_hour = 500_000)).await;
     scene.switch(json!({"anonymous": true})).await;
     let mut taken = 0;
     for number in 0..5 {
@@ -54,7 +54,7 @@ async fn strangers_fill_neither_the_disk_nor_the_queue() {
     scene.owner().send(immediate(steps("known", json!([])))).await;
     scene.world.stop().await;
 
-    let scene = Scene::start(world().tuned(|options| options.anonymous_queue = 0)).await;
+    let scene = A2aFixture::start(world().tuned(|options| options.anonymous_queue = 0)).await;
     scene.switch(json!({"anonymous": true})).await;
     let (status, answer) = say(&scene, AGENT, "m1", 10).await;
     assert!(status == 429 && answer["error"]["message"].as_str().unwrap().contains("waiting"), "{answer}");

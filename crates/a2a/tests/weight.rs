@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::{
     obedient::{immediate, message, request, steps},
-    scene::{Scene, world},
-    speak::{Ask, Binding, PATIENCE, Version, every_way},
+    scene::{A2aFixture, world},
+    speak::{PATIENCE, TestBinding, TestOperation, TestVersion, every_way},
 };
 
 /// What no answer may weigh.
@@ -17,21 +17,21 @@ const MAX_ANSWER: usize = 5_000_000;
 
 #[tokio::test]
 async fn a_task_that_said_nine_megabytes_is_an_answer_below_five() {
-    let scene = Scene::start(world().on_sqlite()).await;
+    let scene = A2aFixture::start(world().on_sqlite()).await;
     let story = json!([{"artifact": {"artifact_id": "kept", "parts": [{"text": "first of all"}]}}, {"flood": 150},
         {"hold": null}, {"fail": "enough"}]);
     let task = scene.owner().send(immediate(steps("flood", story))).await.id;
     scene.until_said(&task, "149 ").await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
-        let mut stream = client.open(Ask::subscribe(&task)).await.unwrap();
+        let mut stream = client.open(TestOperation::subscribe(&task)).await.unwrap();
         let first = stream.next().await.unwrap();
         assert!(first.get().len() < MAX_ANSWER, "{binding:?} {version:?}: {} bytes", first.get().len());
     }
     scene.open_gate();
     scene.owner().until(&task, TaskState::TaskStateFailed).await;
     for (binding, version) in every_way() {
-        let answer = scene.client(binding, version).once(Ask::get(&task)).await.unwrap();
+        let answer = scene.client(binding, version).once(TestOperation::get(&task)).await.unwrap();
         assert!(answer.get().len() < MAX_ANSWER, "{binding:?} {version:?}: {} bytes", answer.get().len());
         assert!(answer.get().contains("first of all"), "an artifact is not lost in what was said since");
         assert!(answer.get().contains("149 "), "the newest is kept");
@@ -42,7 +42,7 @@ async fn a_task_that_said_nine_megabytes_is_an_answer_below_five() {
 
 #[tokio::test]
 async fn lists_come_in_pages_that_one_answer_can_carry() {
-    let scene = Scene::start(world().on_sqlite()).await;
+    let scene = A2aFixture::start(world().on_sqlite()).await;
     let client = scene.owner();
     let mut sent = Vec::new();
     for number in 0..8 {
@@ -53,7 +53,7 @@ async fn lists_come_in_pages_that_one_answer_can_carry() {
         let (mut seen, mut token) = (Vec::new(), None);
         loop {
             let ask = ListTasks { page_token: token, include_artifacts, ..ListTasks::default() };
-            let answer = client.once(Ask::List(ask)).await.unwrap();
+            let answer = client.once(TestOperation::List(ask)).await.unwrap();
             assert!(answer.get().len() < MAX_ANSWER, "{} bytes", answer.get().len());
             let page: TaskList = answer.parse().unwrap();
             assert_eq!(page.total_size, 8);
@@ -80,12 +80,12 @@ async fn lists_come_in_pages_that_one_answer_can_carry() {
 /// A list says what a task does, and its result; a task that is read says everything.
 #[tokio::test]
 async fn a_list_shows_each_task_from_its_record() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     let client = scene.owner();
     let waits = client.send(request(steps("waits", json!([{"chunk": "so far"}, {"ask": "which?"}])))).await;
     let done = client.send(request(steps("done", json!([{"chunk": "an"}, {"output": {"text": "answer"}}])))).await;
     let ask = ListTasks { include_artifacts: Some(true), ..ListTasks::default() };
-    let page: TaskList = client.once(Ask::List(ask)).await.unwrap().parse().unwrap();
+    let page: TaskList = client.once(TestOperation::List(ask)).await.unwrap().parse().unwrap();
     let [listed_done, listed_waits] = page.tasks.as_slice() else { panic!("{page:?}") };
     assert_eq!((&listed_done.id, &listed_done.artifacts), (&done.id, &done.artifacts));
     assert_eq!(listed_done.status, done.status);
@@ -98,7 +98,7 @@ async fn a_list_shows_each_task_from_its_record() {
 #[tokio::test]
 async fn the_log_of_a_run_ends_at_64_mebibytes_and_the_run_does_not() {
     for world in [world(), world().on_sqlite()] {
-        let scene = Scene::start(world).await;
+        let scene = A2aFixture::start(world).await;
         let story = steps("much", json!([{"flood": 1_200}]));
         let task = scene.owner().send(immediate(story)).await.id;
         let run = task.parse().unwrap();
@@ -109,7 +109,7 @@ async fn the_log_of_a_run_ends_at_64_mebibytes_and_the_run_does_not() {
         let kinds: Vec<&str> = newest.events.iter().map(|event| event.kind.as_str()).collect();
         assert_eq!(kinds, [EventKind::TaskLog.as_str(), "task.completed"]);
         assert!(newest.events[0].data.get().contains("is full at 64 MiB"), "{}", newest.events[0].data.get());
-        let answer = scene.owner().once(Ask::get(&task)).await.unwrap();
+        let answer = scene.owner().once(TestOperation::get(&task)).await.unwrap();
         assert!(answer.get().len() < MAX_ANSWER);
         scene.world.stop().await;
     }
@@ -117,16 +117,16 @@ async fn the_log_of_a_run_ends_at_64_mebibytes_and_the_run_does_not() {
 
 #[tokio::test]
 async fn a_caller_has_so_many_streams_and_no_more() {
-    let scene = Scene::start(world().tuned(|options| options.max_streams = 3)).await;
+    let scene = A2aFixture::start(world().tuned(|options| options.max_streams = 3)).await;
     let task = scene.owner().send(immediate(steps("s", json!([{"hold": null}])))).await.id;
     let mut open = Vec::new();
-    for binding in [Binding::Rpc, Binding::Rest, Binding::Grpc] {
-        let mut stream = scene.client(binding, Version::V10).open(Ask::subscribe(&task)).await.unwrap();
+    for binding in [TestBinding::Rpc, TestBinding::Rest, TestBinding::Grpc] {
+        let mut stream = scene.client(binding, TestVersion::V10).open(TestOperation::subscribe(&task)).await.unwrap();
         stream.next().await.unwrap();
         open.push(stream);
     }
     for (binding, version) in every_way() {
-        let refusal = scene.client(binding, version).refused(Ask::subscribe(&task)).await;
+        let refusal = scene.client(binding, version).refused(TestOperation::subscribe(&task)).await;
         assert_eq!(refusal.reason, "TOO_MANY_REQUESTS", "{binding:?} {version:?}");
     }
     let url = format!("{}/api/v1/task-runs/{task}/events", scene.world.url);
@@ -148,7 +148,7 @@ async fn a_caller_has_so_many_streams_and_no_more() {
 /// All callers without a credential are one: they would read each other's webhooks, and nobody answers for them.
 #[tokio::test]
 async fn strangers_set_no_webhooks_and_read_none() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     scene.switch(json!({"anonymous": true})).await;
     let config =
         PushConfig { id: Some("c".to_owned()), url: "https://example.org/x".to_owned(), ..PushConfig::default() };
@@ -156,19 +156,23 @@ async fn strangers_set_no_webhooks_and_read_none() {
         let stranger = scene.stranger(binding, version);
         let task = stranger.send(immediate(steps("hold", json!([{"ask": "?"}])))).await.id;
         for ask in [
-            Ask::create_push(&task, config.clone()),
-            Ask::get_push(&task, "c"),
-            Ask::list_pushes(&task),
-            Ask::delete_push(&task, "c"),
+            TestOperation::create_push(&task, config.clone()),
+            TestOperation::get_push(&task, "c"),
+            TestOperation::list_pushes(&task),
+            TestOperation::delete_push(&task, "c"),
         ] {
             assert_eq!(stranger.refused(ask).await.reason, "UNAUTHENTICATED", "{binding:?} {version:?}");
         }
         let mut with_config = immediate(steps("inline", json!([])));
         with_config.configuration.as_mut().unwrap().task_push_notification_config = Some(config.clone());
-        assert_eq!(stranger.refused(Ask::Send(with_config)).await.reason, "UNAUTHENTICATED", "{binding:?} {version:?}");
+        assert_eq!(
+            stranger.refused(TestOperation::Send(with_config)).await.reason,
+            "UNAUTHENTICATED",
+            "{binding:?} {version:?}"
+        );
         // And the card behind a credential stays there, however open the agent is.
         scene.switch(json!({"anonymous": true, "extended_card": true})).await;
-        let refusal = stranger.refused(Ask::Card).await;
+        let refusal = stranger.refused(TestOperation::Card).await;
         assert_eq!(refusal.reason, "UNAUTHENTICATED", "{binding:?} {version:?}: {refusal:?}");
     }
     scene.world.stop().await;
@@ -176,7 +180,7 @@ async fn strangers_set_no_webhooks_and_read_none() {
 
 #[tokio::test]
 async fn who_is_refused_before_it_was_read_is_told_that_the_connection_ends() {
-    let scene = Scene::start(world().tuned(|options| options.anonymous_per_minute = 1)).await;
+    let scene = A2aFixture::start(world().tuned(|options| options.anonymous_per_minute = 1)).await;
     let url = format!("{}/a2a/obedient/", scene.world.url);
     let post = || crate::speak::http().post(&url).header("content-type", "application/json").body("{}").send();
     assert_eq!(post().await.unwrap().headers().get("connection"), None);

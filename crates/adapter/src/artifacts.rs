@@ -10,7 +10,7 @@ use attache_protocol::wire::adapter::FileRef;
 use crate::scratch::plain_text;
 
 /// More than this is not a list of files to hand over, but a mistake.
-const LIST_LIMIT: u64 = 256 * 1024;
+const MAX_LIST: u64 = 256 * 1024;
 
 /// Reads the list. A file that cannot be handed over fails the task: what was promised must not silently be missing.
 ///
@@ -29,9 +29,9 @@ fn read(list: &Path, cwd: &Path, cwd_is_known: bool) -> Result<Vec<FileRef>, Str
 }
 
 fn list_text(list: &Path) -> Result<Option<String>, String> {
-    plain_text(list, LIST_LIMIT).map_err(|error| match error.kind() {
+    plain_text(list, MAX_LIST).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => {
-            format!("$ATTACHE_ARTIFACTS must be a plain file of at most {LIST_LIMIT} bytes, one path a line")
+            format!("$ATTACHE_ARTIFACTS must be a plain file of at most {MAX_LIST} bytes, one path a line")
         }
         _ => format!("the file $ATTACHE_ARTIFACTS cannot be read: {error}"),
     })

@@ -13,13 +13,13 @@ use std::{
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{Content, Part, base64},
+        a2a::{Part, PartContent, base64},
         adapter::{TaskFile, TaskReply},
     },
 };
 use serde::Deserialize;
 
-use crate::Job;
+use crate::DriverRun;
 
 /// Where the files of runs lie, below the folder in which the host works.
 const FOLDER: &str = ".attache";
@@ -33,11 +33,11 @@ pub(crate) struct Attachment {
     /// A plain name, its own among all of them.
     pub(crate) name: String,
     pub(crate) media_type: String,
-    pub(crate) body: Body,
+    pub(crate) body: AttachmentBody,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Body {
+pub(crate) enum AttachmentBody {
     Bytes(Vec<u8>),
     /// Too large for memory: a file that the runtime fetched.
     File(PathBuf),
@@ -47,7 +47,7 @@ pub(crate) enum Body {
 
 /// Files of a run in its folder. They are removed when this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedFiles {
     folder: Option<PathBuf>,
     /// Below the folder of the run.
     pub(crate) files: Vec<PlacedFile>,
@@ -60,20 +60,22 @@ pub(crate) struct PlacedFile {
 }
 
 #[derive(Deserialize)]
-struct Input {
-    message: Option<Message>,
+struct AttachmentInput {
+    message: Option<AttachmentMessage>,
     parts: Option<Vec<Json>>,
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct AttachmentMessage {
     #[serde(default)]
     parts: Vec<Json>,
 }
 
 /// Everything of the task's message that is no text.
-pub(crate) fn of(job: &Job) -> Result<Vec<Attachment>, TaskReply> {
-    let Ok(Input { message, parts }) = job.task.input.parse::<Input>() else { return Ok(Vec::new()) };
+pub(crate) fn of(job: &DriverRun) -> Result<Vec<Attachment>, TaskReply> {
+    let Ok(AttachmentInput { message, parts }) = job.task.input.parse::<AttachmentInput>() else {
+        return Ok(Vec::new());
+    };
     let parts = message.map(|message| message.parts).or(parts).unwrap_or_default();
     read(&parts, &job.task.files).map_err(|message| TaskReply::failed("rejected", message))
 }
@@ -84,15 +86,17 @@ fn read(parts: &[Json], files: &[TaskFile]) -> Result<Vec<Attachment>, String> {
         let number = index + 1;
         let part: Part = json.parse().map_err(|error| format!("part {number} of the task cannot be read: {error}"))?;
         let (body, usual, extension) = match part.content {
-            Content::Text(_) => continue,
-            Content::Raw(text) => {
+            PartContent::Text(_) => continue,
+            PartContent::Raw(text) => {
                 let bytes = base64::decode(&text).ok_or_else(|| format!("part {number} of the task is no base64"))?;
-                (Body::Bytes(bytes), "application/octet-stream", "bin")
+                (AttachmentBody::Bytes(bytes), "application/octet-stream", "bin")
             }
-            Content::Data(json) => (Body::Bytes(json.get().as_bytes().to_vec()), "application/json", "json"),
-            Content::Url(url) => match files.iter().find(|file| file.url == url) {
+            PartContent::Data(json) => {
+                (AttachmentBody::Bytes(json.get().as_bytes().to_vec()), "application/json", "json")
+            }
+            PartContent::Url(url) => match files.iter().find(|file| file.url == url) {
                 Some(file) => (fetched(Path::new(&file.path))?, "application/octet-stream", "bin"),
-                None => (Body::Link(url), "application/octet-stream", "url"),
+                None => (AttachmentBody::Link(url), "application/octet-stream", "url"),
             },
         };
         let media_type = part.media_type.filter(|kind| !kind.trim().is_empty()).unwrap_or_else(|| usual.to_owned());
@@ -105,12 +109,12 @@ fn read(parts: &[Json], files: &[TaskFile]) -> Result<Vec<Attachment>, String> {
 }
 
 /// A small one is as good as one that came in the request itself.
-fn fetched(path: &Path) -> Result<Body, String> {
+fn fetched(path: &Path) -> Result<AttachmentBody, String> {
     let failed = |error: io::Error| format!("a file that came with the task cannot be read: {error}");
     if fs::metadata(path).map_err(failed)?.len() <= IN_MEMORY {
-        return fs::read(path).map(Body::Bytes).map_err(failed);
+        return fs::read(path).map(AttachmentBody::Bytes).map_err(failed);
     }
-    Ok(Body::File(path.to_owned()))
+    Ok(AttachmentBody::File(path.to_owned()))
 }
 
 /// The last step of a path, where that is a name that no tool treats in a way of its own.
@@ -122,50 +126,50 @@ fn plain(name: &str) -> Option<String> {
 
 /// A task as a host gets it.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct PreparedTask {
     /// With the list of what is elsewhere.
     pub(crate) task: String,
     /// What the host takes as it is.
     pub(crate) native: Vec<Attachment>,
     /// Kept until the run is over.
-    pub(crate) placed: Placed,
+    pub(crate) placed: PlacedFiles,
 }
 
 /// Divides what came with a task into what its host takes as it is, and files for the rest.
-pub(crate) fn give(
-    job: &Job,
+pub(crate) fn prepare(
+    job: &DriverRun,
     task: &str,
     attached: Vec<Attachment>,
     takes: impl Fn(&Attachment) -> bool,
-) -> Result<Given, TaskReply> {
+) -> Result<PreparedTask, TaskReply> {
     let (native, rest): (Vec<Attachment>, Vec<Attachment>) =
         attached.into_iter().partition(|one| one.bytes().is_some() && takes(one));
     let rest: Vec<&Attachment> = rest.iter().collect();
-    let placed = Placed::put(job, &rest)?;
+    let placed = PlacedFiles::place(job, &rest)?;
     let links: Vec<&Attachment> = rest.iter().copied().filter(|one| one.is_link()).collect();
-    Ok(Given { task: told(task, &placed, &links), native, placed })
+    Ok(PreparedTask { task: describe_attachments(task, &placed, &links), native, placed })
 }
 
 /// For a program that reads nothing but files: links are files that hold them.
-pub(crate) fn as_files(job: &Job) -> Result<Placed, TaskReply> {
+pub(crate) fn as_files(job: &DriverRun) -> Result<PlacedFiles, TaskReply> {
     let mut attached = of(job)?;
     for one in &mut attached {
-        if let Body::Link(url) = &one.body {
-            one.body = Body::Bytes(format!("{url}\n").into_bytes());
+        if let AttachmentBody::Link(url) = &one.body {
+            one.body = AttachmentBody::Bytes(format!("{url}\n").into_bytes());
         }
     }
-    Placed::put(job, &attached.iter().collect::<Vec<_>>())
+    PlacedFiles::place(job, &attached.iter().collect::<Vec<_>>())
 }
 
 /// The task, and where what came with it is to be found.
-fn told(task: &str, placed: &Placed, links: &[&Attachment]) -> String {
+fn describe_attachments(task: &str, placed: &PlacedFiles, links: &[&Attachment]) -> String {
     if placed.files.is_empty() && links.is_empty() {
         return task.to_owned();
     }
     let files = placed.files.iter().map(|file| format!("- {} ({})", file.path.display(), file.media_type));
     let links = links.iter().filter_map(|link| match &link.body {
-        Body::Link(url) => Some(format!("- {url} ({})", link.media_type)),
-        Body::Bytes(_) | Body::File(_) => None,
+        AttachmentBody::Link(url) => Some(format!("- {url} ({})", link.media_type)),
+        AttachmentBody::Bytes(_) | AttachmentBody::File(_) => None,
     });
     let list: Vec<String> = files.chain(links).collect();
     format!("{task}\n\nThese came with the task:\n{}", list.join("\n"))
@@ -176,13 +180,13 @@ fn told(task: &str, placed: &Placed, links: &[&Attachment]) -> String {
 impl Attachment {
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match &self.body {
-            Body::Bytes(bytes) => Some(bytes),
-            Body::File(_) | Body::Link(_) => None,
+            AttachmentBody::Bytes(bytes) => Some(bytes),
+            AttachmentBody::File(_) | AttachmentBody::Link(_) => None,
         }
     }
 
     pub(crate) const fn is_link(&self) -> bool {
-        matches!(self.body, Body::Link(_))
+        matches!(self.body, AttachmentBody::Link(_))
     }
 
     /// The media type without parameters, in small letters.
@@ -196,11 +200,11 @@ impl Attachment {
     }
 }
 
-// === impl Placed ===
+// === impl PlacedFiles ===
 
-impl Placed {
+impl PlacedFiles {
     /// Writes these into a folder of the run's own below the one in which its host works.
-    pub(crate) fn put(job: &Job, attachments: &[&Attachment]) -> Result<Self, TaskReply> {
+    pub(crate) fn place(job: &DriverRun, attachments: &[&Attachment]) -> Result<Self, TaskReply> {
         let failed = |error: io::Error| {
             let message = format!("what came with the task cannot be put into `{}`: {error}", job.cwd.display());
             TaskReply::failed("host_crashed", message)
@@ -230,9 +234,9 @@ impl Placed {
         for attachment in attachments {
             let path = folder.join(&attachment.name);
             match &attachment.body {
-                Body::Bytes(bytes) => create(&path, bytes)?,
-                Body::File(from) => copy(from, &path)?,
-                Body::Link(_) => continue,
+                AttachmentBody::Bytes(bytes) => create(&path, bytes)?,
+                AttachmentBody::File(from) => copy(from, &path)?,
+                AttachmentBody::Link(_) => continue,
             }
             let path = Path::new(FOLDER).join(run).join(&attachment.name);
             placed.files.push(PlacedFile { path, media_type: attachment.media_type.clone() });
@@ -256,7 +260,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     io::copy(&mut from, &mut fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?).map(drop)
 }
 
-impl Drop for Placed {
+impl Drop for PlacedFiles {
     fn drop(&mut self) {
         let Some(folder) = self.folder.take() else { return };
         if let Err(error) = fs::remove_dir_all(&folder)
@@ -314,15 +318,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let read = parts(r#"[{"raw":"aGk=","filename":"a.txt"},{"url":"https://x/"}]"#).unwrap();
         let all: Vec<&Attachment> = read.iter().collect();
-        let placed = Placed::write(folder.path(), "run_1", &all).unwrap();
+        let placed = PlacedFiles::write(folder.path(), "run_1", &all).unwrap();
         assert_eq!(fs::read(folder.path().join(".attache/run_1/a.txt")).unwrap(), b"hi");
-        let told = told("do it", &placed, &[&read[1]]);
+        let told = describe_attachments("do it", &placed, &[&read[1]]);
         assert_eq!(
             told,
             "do it\n\nThese came with the task:\n- .attache/run_1/a.txt (application/octet-stream)\n\
              - https://x/ (application/octet-stream)"
         );
-        let other = Placed::write(folder.path(), "run_2", &all).unwrap();
+        let other = PlacedFiles::write(folder.path(), "run_2", &all).unwrap();
         drop(placed);
         assert!(folder.path().join(".attache/run_2/a.txt").exists());
         drop(other);
@@ -330,7 +334,7 @@ mod tests {
         // A link in its place is not followed.
         let elsewhere = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), folder.path().join(".attache")).unwrap();
-        assert!(Placed::write(folder.path(), "run_3", &all).is_err());
+        assert!(PlacedFiles::write(folder.path(), "run_3", &all).is_err());
         assert!(fs::read_dir(elsewhere.path()).unwrap().next().is_none());
     }
 }

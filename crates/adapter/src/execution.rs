@@ -9,43 +9,43 @@ use std::{
 use attache_protocol::{
     Json, RunId,
     env::Env,
-    wire::adapter::{ArtifactChange, LogLine, Progress, TaskReply, Text, event},
+    wire::adapter::{AdapterLogLine, AdapterProgress, AdapterText, ArtifactChange, TaskReply, event},
 };
 use futures_util::{FutureExt as _, Stream, stream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Driver, Job,
-    question::Questions,
-    record::{Event, LIMIT, Record},
-    scratch::Scratch,
+    Driver, DriverRun,
+    event_log::{EventLog, MAX_LOG_BYTES, RecordedEvent},
+    question::OpenQuestions,
+    scratch::ScratchFolder,
 };
 
 /// How long a driver may take to return after it was told to stop; then it is dropped, which kills its processes.
-const STOP_LIMIT: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A run from its start until another one takes the slot.
 #[derive(Debug)]
 pub(crate) struct Execution {
     id: RunId,
-    record: Mutex<Record>,
+    record: Mutex<EventLog>,
     /// Set before the `result` event is pushed, and never changed.
     outcome: OnceLock<TaskReply>,
     /// Moves whenever an event was pushed.
     moved: watch::Sender<()>,
-    questions: Questions,
-    reason: OnceLock<Reason>,
+    questions: OpenQuestions,
+    reason: OnceLock<StopReason>,
     stop: CancellationToken,
     /// The newest total that the driver told while it worked.
     usage: Mutex<Option<Json>>,
     /// The private folder of a run whose result names files in it; removed with this.
-    kept: Mutex<Option<Scratch>>,
+    kept: Mutex<Option<ScratchFolder>>,
 }
 
 /// Why a run was stopped before it ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum StopReason {
     Cancelled,
     Deadline,
     Shutdown,
@@ -53,7 +53,7 @@ pub(crate) enum Reason {
 
 /// Where a driver reports what happens while it works. Cheap to clone; what comes after the result is ignored.
 #[derive(Debug, Clone)]
-pub struct Events(Arc<Execution>);
+pub struct EventSink(Arc<Execution>);
 
 // === impl Execution ===
 
@@ -61,10 +61,10 @@ impl Execution {
     pub(crate) fn new(id: RunId) -> Self {
         Self {
             id,
-            record: Mutex::new(Record::new(LIMIT)),
+            record: Mutex::new(EventLog::new(MAX_LOG_BYTES)),
             outcome: OnceLock::new(),
             moved: watch::Sender::new(()),
-            questions: Questions::default(),
+            questions: OpenQuestions::default(),
             reason: OnceLock::new(),
             stop: CancellationToken::new(),
             usage: Mutex::new(None),
@@ -84,11 +84,11 @@ impl Execution {
     pub(crate) fn was_cancelled(&self) -> bool {
         self.outcome
             .get()
-            .is_some_and(|reply| reply.error.as_ref().is_some_and(|error| error.code == Reason::Cancelled.code()))
+            .is_some_and(|reply| reply.error.as_ref().is_some_and(|error| error.code == StopReason::Cancelled.code()))
     }
 
     /// Asks the driver to stop. The first reason counts.
-    pub(crate) fn stop(&self, reason: Reason) {
+    pub(crate) fn stop(&self, reason: StopReason) {
         let _ = self.reason.set(reason);
         self.stop.cancel();
     }
@@ -114,7 +114,7 @@ impl Execution {
     }
 
     /// The events after `seq`, live, ending with `result`.
-    pub(crate) fn events(self: Arc<Self>, seq: u64) -> impl Stream<Item = Arc<Event>> {
+    pub(crate) fn events(self: Arc<Self>, seq: u64) -> impl Stream<Item = Arc<RecordedEvent>> {
         let moved = self.moved.subscribe();
         let seq = self.record.lock().unwrap_or_else(PoisonError::into_inner).resume(seq);
         stream::unfold(Some((self, moved, seq)), async |state| {
@@ -137,7 +137,7 @@ impl Execution {
         })
     }
 
-    fn after(&self, seq: u64) -> (Option<Arc<Event>>, bool) {
+    fn after(&self, seq: u64) -> (Option<Arc<RecordedEvent>>, bool) {
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         (record.after(seq), self.is_running())
     }
@@ -167,11 +167,11 @@ impl Execution {
     }
 
     /// The question of this event needs no answer any more.
-    pub(crate) fn settle(&self, seq: u64) {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner).settle(seq);
+    pub(crate) fn close_question(&self, seq: u64) {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner).close_question(seq);
     }
 
-    pub(crate) const fn questions(&self) -> &Questions {
+    pub(crate) const fn questions(&self) -> &OpenQuestions {
         &self.questions
     }
 
@@ -188,22 +188,22 @@ impl Execution {
     }
 
     /// Runs the driver to its end, or to the deadline, a cancel or the shutdown, and records the outcome.
-    pub(crate) async fn drive(self: Arc<Self>, driver: Arc<dyn Driver>, job: Job, env: Env) {
+    pub(crate) async fn drive(self: Arc<Self>, driver: Arc<dyn Driver>, job: DriverRun, env: Env) {
         let deadline = job.task.deadline.map(|at| at.since(env.now()));
         let reply = match deadline {
             Some(Duration::ZERO) => {
-                self.stop(Reason::Deadline);
-                TaskReply::failed(Reason::Deadline.code(), Reason::Deadline.message())
+                self.stop(StopReason::Deadline);
+                TaskReply::failed(StopReason::Deadline.code(), StopReason::Deadline.message())
             }
             _ => self.watch(driver, job, deadline).await,
         };
-        let reply = self.honest(reply);
+        let reply = self.attribute_stop(reply);
         let code = reply.error.as_ref().map_or("", |error| error.code.as_str());
         tracing::info!(run.id = %self.id, success = reply.success, code, "run ended");
         self.finish(reply);
     }
 
-    async fn watch(&self, driver: Arc<dyn Driver>, job: Job, deadline: Option<Duration>) -> TaskReply {
+    async fn watch(&self, driver: Arc<dyn Driver>, job: DriverRun, deadline: Option<Duration>) -> TaskReply {
         // A driver that panics must not leave the slot taken for ever.
         let work = AssertUnwindSafe(async move { driver.run(job).await }).catch_unwind();
         tokio::pin!(work);
@@ -215,12 +215,12 @@ impl Execution {
         };
         let ended = tokio::select! {
             ended = &mut work => Some(ended),
-            () = alarm => { self.stop(Reason::Deadline); None }
+            () = alarm => { self.stop(StopReason::Deadline); None }
             () = self.stop.cancelled() => None,
         };
         let ended = match ended {
             Some(ended) => Ok(ended),
-            None => tokio::time::timeout(STOP_LIMIT, work).await,
+            None => tokio::time::timeout(STOP_TIMEOUT, work).await,
         };
         match ended {
             Ok(Ok(reply)) => reply,
@@ -230,7 +230,7 @@ impl Execution {
     }
 
     /// A run that failed after it was stopped failed because it was stopped. Whatever ended it, it has used what it used.
-    fn honest(&self, mut reply: TaskReply) -> TaskReply {
+    fn attribute_stop(&self, mut reply: TaskReply) -> TaskReply {
         if reply.usage.is_none() {
             reply.usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner).clone();
         }
@@ -241,9 +241,9 @@ impl Execution {
     }
 }
 
-// === impl Reason ===
+// === impl StopReason ===
 
-impl Reason {
+impl StopReason {
     const fn code(self) -> &'static str {
         match self {
             Self::Cancelled => "cancelled",
@@ -261,19 +261,19 @@ impl Reason {
     }
 }
 
-// === impl Events ===
+// === impl EventSink ===
 
-impl Events {
+impl EventSink {
     pub(crate) const fn of(execution: Arc<Execution>) -> Self {
         Self(execution)
     }
 
     /// Keeps the run's private folder until another run takes its place.
-    pub(crate) fn keep(&self, scratch: Scratch) {
+    pub(crate) fn keep_scratch(&self, scratch: ScratchFolder) {
         *self.0.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(scratch);
     }
 
-    pub fn progress(&self, progress: &Progress) {
+    pub fn progress(&self, progress: &AdapterProgress) {
         if let Some(usage) = &progress.usage {
             *self.0.usage.lock().unwrap_or_else(PoisonError::into_inner) = Some(usage.clone());
         }
@@ -282,15 +282,15 @@ impl Events {
 
     /// A piece of the answer; coalesce at the source, at most 4 KiB each.
     pub fn chunk(&self, text: impl Into<String>) {
-        self.0.push(event::CHUNK, Json::of(&Text { text: text.into() }));
+        self.0.push(event::CHUNK, Json::of(&AdapterText { text: text.into() }));
     }
 
     pub fn thought(&self, text: impl Into<String>) {
-        self.0.push(event::THOUGHT, Json::of(&Text { text: text.into() }));
+        self.0.push(event::THOUGHT, Json::of(&AdapterText { text: text.into() }));
     }
 
     pub fn log(&self, level: impl Into<String>, message: impl Into<String>) {
-        self.0.push(event::LOG, Json::of(&LogLine::new(level, message)));
+        self.0.push(event::LOG, Json::of(&AdapterLogLine::new(level, message)));
     }
 
     pub fn tool_call(&self, call: Json) {

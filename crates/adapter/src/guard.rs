@@ -6,30 +6,30 @@ use std::net::{IpAddr, SocketAddr};
 use attache_protocol::{Code, secret::SecretHash};
 use axum::http::{HeaderMap, Uri, header, uri::Authority};
 
-use crate::error::Refused;
+use crate::error::AdapterRefusal;
 
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct RequestGuard {
     secret: SecretHash,
     address: SocketAddr,
 }
 
 /// What a request carries as its credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bearer {
+pub(crate) enum BearerCheck {
     Absent,
     Right,
 }
 
-// === impl Guard ===
+// === impl RequestGuard ===
 
-impl Guard {
+impl RequestGuard {
     pub(crate) const fn new(secret: SecretHash, address: SocketAddr) -> Self {
         Self { secret, address }
     }
 
     /// The request must name this adapter: a page that points its own name at 127.0.0.1 does not.
-    pub(crate) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
+    pub(crate) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), AdapterRefusal> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = hosts.next().map(|host| host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()));
         // HTTP/2 and proxies name the host in the target; then both must be right.
@@ -42,14 +42,14 @@ impl Guard {
         if named && hosts.next().is_none() {
             return Ok(());
         }
-        Err(Refused::new(
+        Err(AdapterRefusal::new(
             Code::WrongHost,
             format!("this adapter answers to the host {} only", self.address),
             "Call it by the loopback address and port that it listens on.",
         ))
     }
 
-    pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), Refused> {
+    pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), AdapterRefusal> {
         let own = |origin: &str| {
             let authority = origin.strip_prefix("http://").and_then(|rest| rest.parse::<Authority>().ok());
             authority.is_some_and(|authority| self.is_own(&authority))
@@ -57,7 +57,7 @@ impl Guard {
         if headers.get_all(header::ORIGIN).iter().all(|origin| origin.to_str().is_ok_and(own)) {
             return Ok(());
         }
-        Err(Refused::new(
+        Err(AdapterRefusal::new(
             Code::ForeignOrigin,
             "a web page may not call this adapter",
             "Call it from a program, without an Origin header.",
@@ -65,15 +65,15 @@ impl Guard {
     }
 
     /// A wrong secret is an error everywhere; none at all is for the caller to judge.
-    pub(crate) fn bearer(&self, headers: &HeaderMap) -> Result<Bearer, Refused> {
-        let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(Bearer::Absent) };
+    pub(crate) fn bearer(&self, headers: &HeaderMap) -> Result<BearerCheck, AdapterRefusal> {
+        let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(BearerCheck::Absent) };
         let token = value
             .to_str()
             .ok()
             .and_then(|value| value.split_once(' '))
             .and_then(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()));
         match token {
-            Some(token) if self.secret.matches(token) => Ok(Bearer::Right),
+            Some(token) if self.secret.matches(token) => Ok(BearerCheck::Right),
             _ => Err(unauthenticated("the adapter's secret is wrong")),
         }
     }
@@ -88,8 +88,8 @@ impl Guard {
     }
 }
 
-pub(crate) fn unauthenticated(message: &str) -> Refused {
-    Refused::new(
+pub(crate) fn unauthenticated(message: &str) -> AdapterRefusal {
+    AdapterRefusal::new(
         Code::Unauthenticated,
         message,
         "Send `Authorization: Bearer <secret>`; our adapters write it to $A2A_HOME/adapters/<host>_<port>.",

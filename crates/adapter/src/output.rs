@@ -7,15 +7,15 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::spool::Content;
+use crate::spool::ContentKind;
 
 /// The largest piece, and the longest that a smaller one is held back. The runtime gathers pieces once more, for longer.
-pub(crate) const PIECE: usize = 4096;
-pub(crate) const HELD_BACK: Duration = Duration::from_millis(10);
+pub(crate) const MAX_CHUNK: usize = 4096;
+pub(crate) const COALESCE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Where a piece that is due may end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum ChunkBoundary {
     Anywhere,
     /// At the end of a line if there is one.
     AtLineEnd,
@@ -23,7 +23,7 @@ pub(crate) enum Cut {
 
 /// Turns bytes into text across reads; what is not UTF-8 becomes U+FFFD.
 #[derive(Debug, Default)]
-struct Decoder {
+struct Utf8Decoder {
     /// The start of a character whose rest has not arrived.
     partial: Vec<u8>,
     has_replaced: bool,
@@ -31,22 +31,22 @@ struct Decoder {
 
 /// How much of a text may pass: its own bytes, and the bytes of its JSON form, in which a control character takes six.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limit {
+pub(crate) struct TextLimit {
     pub(crate) bytes: usize,
     pub(crate) encoded: usize,
 }
 
 /// Lets the start of a text through and counts the rest.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    left: Limit,
+pub(crate) struct TextGate {
+    left: TextLimit,
     passed: usize,
     total: usize,
 }
 
 /// What of a piece of text got through a gate.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Pass<'a> {
+pub(crate) enum GateOutput<'a> {
     All(&'a str),
     /// The gate closed at this piece: its start is the last that passes.
     Last(&'a str),
@@ -55,14 +55,14 @@ pub(crate) enum Pass<'a> {
 
 /// The start of a text, and how much there was.
 #[derive(Debug)]
-pub(crate) struct Head {
-    gate: Gate,
+pub(crate) struct TextHead {
+    gate: TextGate,
     kept: String,
 }
 
 /// The last bytes of a text, and how much there was.
 #[derive(Debug)]
-pub(crate) struct Tail {
+pub(crate) struct TextTail {
     kept: String,
     limit: usize,
     total: usize,
@@ -72,7 +72,7 @@ pub(crate) struct Tail {
 pub(crate) async fn pump(
     from: impl AsyncRead + Unpin,
     closed: impl Future<Output = ()>,
-    cut: Cut,
+    cut: ChunkBoundary,
     take: impl FnMut(&str),
 ) {
     pump_bytes(from, closed, cut, |_| {}, take).await;
@@ -82,14 +82,14 @@ pub(crate) async fn pump(
 pub(crate) async fn pump_bytes(
     mut from: impl AsyncRead + Unpin,
     closed: impl Future<Output = ()>,
-    cut: Cut,
+    cut: ChunkBoundary,
     mut raw: impl FnMut(&[u8]),
     mut take: impl FnMut(&str),
-) -> Content {
-    let mut decoder = Decoder::default();
+) -> ContentKind {
+    let mut decoder = Utf8Decoder::default();
     let mut pending = String::new();
     let mut due: Option<Instant> = None;
-    let mut buffer = [0; PIECE];
+    let mut buffer = [0; MAX_CHUNK];
     tokio::pin!(closed);
     loop {
         let wait = async {
@@ -103,8 +103,8 @@ pub(crate) async fn pump_bytes(
                 let Ok(count @ 1..) = read else { break };
                 raw(&buffer[..count]);
                 decoder.push(&buffer[..count], &mut pending);
-                while pending.len() >= PIECE {
-                    let end = boundary(PIECE, cut, &pending);
+                while pending.len() >= MAX_CHUNK {
+                    let end = boundary(MAX_CHUNK, cut, &pending);
                     take_front(&mut pending, end, &mut take);
                     due = None;
                 }
@@ -117,21 +117,21 @@ pub(crate) async fn pump_bytes(
             () = &mut closed => break,
         }
         if !pending.is_empty() {
-            due.get_or_insert_with(|| Instant::now() + HELD_BACK);
+            due.get_or_insert_with(|| Instant::now() + COALESCE_INTERVAL);
         }
     }
     decoder.finish(&mut pending);
     while !pending.is_empty() {
-        let end = pending.floor_char_boundary(PIECE);
+        let end = pending.floor_char_boundary(MAX_CHUNK);
         take_front(&mut pending, end, &mut take);
     }
-    if decoder.has_replaced { Content::Binary } else { Content::Text }
+    if decoder.has_replaced { ContentKind::Binary } else { ContentKind::Text }
 }
 
-fn boundary(most: usize, cut: Cut, text: &str) -> usize {
+fn boundary(most: usize, cut: ChunkBoundary, text: &str) -> usize {
     let most = text.floor_char_boundary(most);
     match (cut, text[..most].rfind('\n')) {
-        (Cut::AtLineEnd, Some(newline)) => newline + 1,
+        (ChunkBoundary::AtLineEnd, Some(newline)) => newline + 1,
         _ => most,
     }
 }
@@ -141,9 +141,9 @@ fn take_front(pending: &mut String, end: usize, take: &mut impl FnMut(&str)) {
     pending.drain(..end);
 }
 
-// === impl Decoder ===
+// === impl Utf8Decoder ===
 
-impl Decoder {
+impl Utf8Decoder {
     fn push(&mut self, bytes: &[u8], into: &mut String) {
         self.partial.extend_from_slice(bytes);
         let all = std::mem::take(&mut self.partial);
@@ -178,29 +178,29 @@ impl Decoder {
     }
 }
 
-// === impl Gate ===
+// === impl TextGate ===
 
-impl Gate {
-    pub(crate) const fn new(limit: Limit) -> Self {
+impl TextGate {
+    pub(crate) const fn new(limit: TextLimit) -> Self {
         Self { left: limit, passed: 0, total: 0 }
     }
 
-    pub(crate) fn pass<'a>(&mut self, text: &'a str) -> Pass<'a> {
+    pub(crate) fn pass<'a>(&mut self, text: &'a str) -> GateOutput<'a> {
         // Once something was left out, nothing later may follow in its place.
         let is_open = self.passed == self.total;
         self.total += text.len();
         if !is_open {
-            return Pass::Nothing;
+            return GateOutput::Nothing;
         }
         let end = self.left.end_in(text);
         self.passed += end;
-        if end == text.len() { Pass::All(text) } else { Pass::Last(&text[..end]) }
+        if end == text.len() { GateOutput::All(text) } else { GateOutput::Last(&text[..end]) }
     }
 }
 
-// === impl Limit ===
+// === impl TextLimit ===
 
-impl Limit {
+impl TextLimit {
     /// Where the text must end to stay within the limit, which shrinks by as much.
     fn end_in(&mut self, text: &str) -> usize {
         for (at, character) in text.char_indices() {
@@ -223,17 +223,17 @@ const fn encoded_len(character: char) -> usize {
     }
 }
 
-// === impl Head ===
+// === impl TextHead ===
 
-impl Head {
-    pub(crate) const fn new(limit: Limit) -> Self {
-        Self { gate: Gate::new(limit), kept: String::new() }
+impl TextHead {
+    pub(crate) const fn new(limit: TextLimit) -> Self {
+        Self { gate: TextGate::new(limit), kept: String::new() }
     }
 
     /// Keeps what passes, and gives it back.
-    pub(crate) fn push<'a>(&mut self, text: &'a str) -> Pass<'a> {
+    pub(crate) fn push<'a>(&mut self, text: &'a str) -> GateOutput<'a> {
         let pass = self.gate.pass(text);
-        if let Pass::All(text) | Pass::Last(text) = pass {
+        if let GateOutput::All(text) | GateOutput::Last(text) = pass {
             self.kept.push_str(text);
         }
         pass
@@ -258,9 +258,9 @@ impl Head {
     }
 }
 
-// === impl Tail ===
+// === impl TextTail ===
 
-impl Tail {
+impl TextTail {
     pub(crate) const fn new(limit: usize) -> Self {
         Self { kept: String::new(), limit, total: 0 }
     }
@@ -293,7 +293,7 @@ impl Tail {
 mod tests {
     use super::*;
 
-    async fn pieces(bytes: &[u8], cut: Cut) -> Vec<String> {
+    async fn pieces(bytes: &[u8], cut: ChunkBoundary) -> Vec<String> {
         let mut pieces = Vec::new();
         pump(bytes, std::future::pending(), cut, |piece| pieces.push(piece.to_owned())).await;
         pieces
@@ -303,7 +303,7 @@ mod tests {
     fn a_character_that_arrives_in_two_reads_is_whole() {
         for split in 0..="aé€😀".len() {
             let (first, second) = "aé€😀".as_bytes().split_at(split);
-            let (mut decoder, mut text) = (Decoder::default(), String::new());
+            let (mut decoder, mut text) = (Utf8Decoder::default(), String::new());
             decoder.push(first, &mut text);
             decoder.push(second, &mut text);
             decoder.finish(&mut text);
@@ -314,33 +314,33 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_utf8_is_replaced_as_the_standard_library_does() {
         for bytes in [&b"a\xffb"[..], b"\xf0\x9f\x98", b"\xe2\x82x", b"ok\xc3", b"\xed\xa0\x80"] {
-            assert_eq!(pieces(bytes, Cut::Anywhere).await.concat(), String::from_utf8_lossy(bytes));
+            assert_eq!(pieces(bytes, ChunkBoundary::Anywhere).await.concat(), String::from_utf8_lossy(bytes));
         }
     }
 
     #[tokio::test]
     async fn pieces_are_small_and_cut_between_characters_or_lines() {
-        let text = "é".repeat(PIECE);
-        let cut = pieces(text.as_bytes(), Cut::Anywhere).await;
-        assert_eq!(cut.iter().map(String::len).collect::<Vec<_>>(), [PIECE, PIECE]);
+        let text = "é".repeat(MAX_CHUNK);
+        let cut = pieces(text.as_bytes(), ChunkBoundary::Anywhere).await;
+        assert_eq!(cut.iter().map(String::len).collect::<Vec<_>>(), [MAX_CHUNK, MAX_CHUNK]);
         assert_eq!(cut.concat(), text);
 
         let lines = format!("{}\n", "x".repeat(999)).repeat(5);
-        let cut = pieces(lines.as_bytes(), Cut::AtLineEnd).await;
+        let cut = pieces(lines.as_bytes(), ChunkBoundary::AtLineEnd).await;
         assert_eq!(cut.iter().map(String::len).collect::<Vec<_>>(), [4000, 1000]);
     }
 
-    fn head(bytes: usize, encoded: usize) -> Head {
-        Head::new(Limit { bytes, encoded })
+    fn head(bytes: usize, encoded: usize) -> TextHead {
+        TextHead::new(TextLimit { bytes, encoded })
     }
 
     #[test]
     fn a_head_keeps_the_start_and_says_what_it_left_out() {
         let mut whole = head(5, 100);
-        assert_eq!([whole.push("ab€"), whole.push("")], [Pass::All("ab€"), Pass::All("")]);
+        assert_eq!([whole.push("ab€"), whole.push("")], [GateOutput::All("ab€"), GateOutput::All("")]);
         assert_eq!((whole.is_cut(), whole.total(), whole.into_kept()), (false, 5, "ab€".to_owned()));
         let mut cut = head(4, 100);
-        assert_eq!([cut.push("ab€"), cut.push("c")], [Pass::Last("ab"), Pass::Nothing]);
+        assert_eq!([cut.push("ab€"), cut.push("c")], [GateOutput::Last("ab"), GateOutput::Nothing]);
         assert_eq!((cut.is_cut(), cut.total(), cut.into_kept()), (true, 6, "ab".to_owned()));
     }
 
@@ -351,15 +351,15 @@ mod tests {
             assert_eq!(encoded_len(character), encoded, "{character:?}");
         }
         let mut cut = head(100, 13);
-        assert_eq!(cut.push("\0\0a\0"), Pass::Last("\0\0a"));
+        assert_eq!(cut.push("\0\0a\0"), GateOutput::Last("\0\0a"));
     }
 
     #[test]
     fn a_tail_keeps_the_end_and_says_what_it_left_out() {
-        let mut tail = Tail::new(4);
+        let mut tail = TextTail::new(4);
         tail.push("abcd");
         assert_eq!(tail.into_text(), "abcd");
-        let mut tail = Tail::new(4);
+        let mut tail = TextTail::new(4);
         for piece in ["abcdef", "gh", "i€"] {
             tail.push(piece);
         }

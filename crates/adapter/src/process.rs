@@ -18,64 +18,64 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Events, Job, artifacts,
-    attachment::Placed,
-    family,
-    group::{Group, MARK},
-    output::{Cut, Gate, Head, Limit, Pass, Tail, pump, pump_bytes},
-    scratch::Scratch,
-    spool::{Content, Spool},
+    DriverRun, EventSink, artifacts,
+    attachment::PlacedFiles,
+    output::{ChunkBoundary, GateOutput, TextGate, TextHead, TextLimit, TextTail, pump, pump_bytes},
+    process_group::{ProcessGroup, RUN_ID_VARIABLE},
+    process_tree,
+    scratch::ScratchFolder,
+    spool::{ContentKind, OutputSpool},
 };
 
 /// How much of the standard output is the answer, and how much of the standard error is streamed. The hub takes bodies
 /// of 4 MiB; the JSON form stays well below that.
-pub(crate) const STREAM_LIMIT: Limit = Limit { bytes: 1024 * 1024, encoded: 3 * 1024 * 1024 - 1024 };
+pub(crate) const MAX_STREAM: TextLimit = TextLimit { bytes: 1024 * 1024, encoded: 3 * 1024 * 1024 - 1024 };
 
 /// How much of the end of the standard error a failure's message holds.
-pub(crate) const ERROR_LIMIT: usize = 64 * 1024;
+pub(crate) const MAX_STDERR: usize = 64 * 1024;
 
 /// How much of the standard output's end a failure's message holds when the standard error is empty.
-const OUTPUT_TAIL: usize = 2 * 1024;
+const MAX_STDOUT_TAIL: usize = 2 * 1024;
 
 /// What one argument or variable may hold. Linux allows 128 KiB including the name and the final zero.
 pub(crate) const MAX_ARGUMENT: usize = 127 * 1024;
 
 /// How long the pipes are read after the group is gone: a process that left the group may hold them open.
-pub(crate) const LINGER: Duration = Duration::from_millis(250);
+pub(crate) const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// What to start.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct ProgramSpec {
     pub(crate) name: OsString,
     pub(crate) args: Vec<OsString>,
     /// Written to the standard input, which is empty otherwise.
     pub(crate) stdin: Option<String>,
     /// What came with the task.
-    pub(crate) files: Placed,
+    pub(crate) files: PlacedFiles,
 }
 
 /// What a process left behind.
 #[derive(Debug)]
-struct Ended {
+struct ProgramExit {
     /// None when it was told to stop.
     status: Option<io::Result<ExitStatus>>,
-    answer: Head,
-    answer_end: Tail,
-    errors: Tail,
-    spool: Spool,
-    content: Content,
+    answer: TextHead,
+    answer_end: TextTail,
+    errors: TextTail,
+    spool: OutputSpool,
+    content: ContentKind,
 }
 
 /// Starts the program, waits for its end or for the stop, and leaves nothing of its group behind.
-pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskReply {
+pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: DriverRun) -> TaskReply {
     let artifact_list = scratch.file("artifacts");
-    let mut child = match family::spawn(&mut command(&program, &artifact_list, &job), None) {
+    let mut child = match process_tree::spawn(&mut command(&program, &artifact_list, &job), None) {
         Ok(child) => child,
         Err(error) => return not_started(&program.name, &error),
     };
-    let group = Group::of(&child, job.task.task_run_id);
+    let group = ProcessGroup::of(&child, job.task.task_run_id);
     tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %program.name.display(), "process started");
-    let ended = supervise(&mut child, group, program.stdin, Spool::new(scratch.file("output")), &job).await;
+    let ended = supervise(&mut child, group, program.stdin, OutputSpool::new(scratch.file("output")), &job).await;
     let name = program.name.display();
     let failed = !matches!(&ended.status, Some(Ok(status)) if status.success());
     if failed && let Some(total) = ended.answer.is_cut().then(|| ended.answer.total()) {
@@ -101,7 +101,7 @@ pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskRep
                 if let Some(file) = file {
                     artifact_refs.insert(0, file);
                     // The runtime takes the file after this.
-                    job.events.keep(scratch);
+                    job.events.keep_scratch(scratch);
                 }
                 TaskReply::done(&TaskOutput { text, artifact_refs, full_output, ..TaskOutput::default() })
             }
@@ -110,8 +110,8 @@ pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskRep
     }
 }
 
-fn command(program: &Program, artifact_list: &std::path::Path, job: &Job) -> Command {
-    let mut command = dressed(&program.name, job);
+fn command(program: &ProgramSpec, artifact_list: &std::path::Path, job: &DriverRun) -> Command {
+    let mut command = command_for_run(&program.name, job);
     command
         .args(&program.args)
         .env("ATTACHE_ARTIFACTS", artifact_list)
@@ -128,13 +128,13 @@ fn command(program: &Program, artifact_list: &std::path::Path, job: &Job) -> Com
 }
 
 /// A program of this run: in its folder and a group of its own, with the variables that every task may see.
-pub(crate) fn dressed(program: &OsStr, job: &Job) -> Command {
+pub(crate) fn command_for_run(program: &OsStr, job: &DriverRun) -> Command {
     let mut command = Command::new(program);
     command
         .current_dir(&job.cwd)
         .env_clear()
         .envs(job.environment.pairs())
-        .env(MARK, job.task.task_run_id.to_string())
+        .env(RUN_ID_VARIABLE, job.task.task_run_id.to_string())
         .env("ATTACHE_CONVERSATION_ID", job.task.conversation_id.to_string())
         .env("ATTACHE_WORKSPACE_ID", job.task.workspace_id.to_string())
         .process_group(0)
@@ -142,16 +142,22 @@ pub(crate) fn dressed(program: &OsStr, job: &Job) -> Command {
     command
 }
 
-async fn supervise(child: &mut Child, group: Group, input: Option<String>, mut spool: Spool, job: &Job) -> Ended {
+async fn supervise(
+    child: &mut Child,
+    group: ProcessGroup,
+    input: Option<String>,
+    mut spool: OutputSpool,
+    job: &DriverRun,
+) -> ProgramExit {
     let (events, stop) = (&job.events, &job.stop);
-    let mut content = Content::Text;
-    let (mut answer, mut answer_end) = (Head::new(STREAM_LIMIT), Tail::new(OUTPUT_TAIL));
-    let (mut errors, mut streamed) = (Tail::new(ERROR_LIMIT), Gate::new(STREAM_LIMIT));
+    let mut content = ContentKind::Text;
+    let (mut answer, mut answer_end) = (TextHead::new(MAX_STREAM), TextTail::new(MAX_STDOUT_TAIL));
+    let (mut errors, mut streamed) = (TextTail::new(MAX_STDERR), TextGate::new(MAX_STREAM));
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let gone = CancellationToken::new();
     let closed = || async {
         gone.cancelled().await;
-        tokio::time::sleep(LINGER).await;
+        tokio::time::sleep(PIPE_DRAIN_TIMEOUT).await;
     };
     let end = async {
         let status = tokio::select! {
@@ -171,8 +177,8 @@ async fn supervise(child: &mut Child, group: Group, input: Option<String>, mut s
                 answer_end.push(piece);
                 // The chunks are the answer: what is not kept of it is not streamed either.
                 match answer.push(piece) {
-                    Pass::All(text) => events.chunk(text),
-                    Pass::Last(text) => {
+                    GateOutput::All(text) => events.chunk(text),
+                    GateOutput::Last(text) => {
                         if !text.is_empty() {
                             events.chunk(text);
                         }
@@ -181,10 +187,10 @@ async fn supervise(child: &mut Child, group: Group, input: Option<String>, mut s
                             "the output is long: what follows is not shown here, and handed over as a file if the task completes",
                         );
                     }
-                    Pass::Nothing => {}
+                    GateOutput::Nothing => {}
                 }
             };
-            content = pump_bytes(stdout, closed(), Cut::Anywhere, |bytes| spool.push(bytes), take).await;
+            content = pump_bytes(stdout, closed(), ChunkBoundary::Anywhere, |bytes| spool.push(bytes), take).await;
         }
     };
     let read_errors = async {
@@ -192,24 +198,24 @@ async fn supervise(child: &mut Child, group: Group, input: Option<String>, mut s
             let take = |piece: &str| {
                 errors.push(piece);
                 match streamed.pass(piece) {
-                    Pass::All(text) => log(events, text),
-                    Pass::Last(text) => {
+                    GateOutput::All(text) => log(events, text),
+                    GateOutput::Last(text) => {
                         if !text.is_empty() {
                             log(events, text);
                         }
                         events.log("warning", "the standard error is too long: what follows is not shown");
                     }
-                    Pass::Nothing => {}
+                    GateOutput::Nothing => {}
                 }
             };
-            pump(stderr, closed(), Cut::AtLineEnd, take).await;
+            pump(stderr, closed(), ChunkBoundary::AtLineEnd, take).await;
         }
     };
-    let (status, (), (), ()) = tokio::join!(end, feed(stdin, input, closed()), read_answer, read_errors);
-    Ended { status, answer, answer_end, errors, spool, content }
+    let (status, (), (), ()) = tokio::join!(end, write_stdin(stdin, input, closed()), read_answer, read_errors);
+    ProgramExit { status, answer, answer_end, errors, spool, content }
 }
 
-fn log(events: &Events, text: &str) {
+fn log(events: &EventSink, text: &str) {
     events.log("info", text.strip_suffix('\n').unwrap_or(text));
 }
 
@@ -228,7 +234,7 @@ pub(crate) fn fits(text: &str, program: &OsStr, instead: &str) -> Result<(), Tas
 }
 
 /// Writes the task's text. A program that does not read all of it is free to do so.
-pub(crate) async fn feed(stdin: Option<ChildStdin>, input: Option<String>, closed: impl Future<Output = ()>) {
+pub(crate) async fn write_stdin(stdin: Option<ChildStdin>, input: Option<String>, closed: impl Future<Output = ()>) {
     if let (Some(mut stdin), Some(input)) = (stdin, input) {
         tokio::select! {
             _ = stdin.write_all(input.as_bytes()) => {}
@@ -237,7 +243,7 @@ pub(crate) async fn feed(stdin: Option<ChildStdin>, input: Option<String>, close
     }
 }
 
-fn failure(name: &str, status: ExitStatus, errors: Tail, answer_end: Tail) -> String {
+fn failure(name: &str, status: ExitStatus, errors: TextTail, answer_end: TextTail) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("`{name}` ended with exit status {code}"),
         (None, Some(signal)) => format!("`{name}` was killed by signal {signal}"),
@@ -274,7 +280,7 @@ pub(crate) fn not_started(program: &OsStr, error: &io::Error) -> TaskReply {
     TaskReply::failed("host_crashed", format!("`{name}` cannot be started: {error}; {fix}"))
 }
 
-pub(crate) fn no_scratch(job: &Job, error: &io::Error) -> TaskReply {
+pub(crate) fn no_scratch(job: &DriverRun, error: &io::Error) -> TaskReply {
     let folder = job.scratch.display();
     TaskReply::failed(
         "host_crashed",

@@ -8,7 +8,9 @@ use std::{
 
 use attache_protocol::{
     Json,
-    wire::adapter::{InputAsked, InputGiven, PermissionAsked, PermissionGiven, event},
+    wire::adapter::{
+        AdapterInputAnswer, AdapterInputRequest, AdapterPermissionDecision, AdapterPermissionRequest, event,
+    },
 };
 use tokio::{
     sync::{Notify, oneshot, watch},
@@ -23,8 +25,8 @@ pub struct Asker(Arc<Execution>);
 
 /// The questions of one run.
 #[derive(Debug, Default)]
-pub(crate) struct Questions {
-    state: Mutex<State>,
+pub(crate) struct OpenQuestions {
+    state: Mutex<QuestionsState>,
     /// How many are open; the run's clock stands still while any is.
     open: watch::Sender<usize>,
     /// Moves when input came that nobody asked for.
@@ -32,16 +34,16 @@ pub(crate) struct Questions {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    permissions: BTreeMap<String, Question<PermissionGiven>>,
+struct QuestionsState {
+    permissions: BTreeMap<String, QuestionState<AdapterPermissionDecision>>,
     /// By the name of the question; `order` has those that are open, the oldest first.
-    inputs: BTreeMap<String, Question<InputGiven>>,
+    inputs: BTreeMap<String, QuestionState<AdapterInputAnswer>>,
     order: VecDeque<String>,
     unasked: VecDeque<Json>,
 }
 
 #[derive(Debug)]
-enum Question<T> {
+enum QuestionState<T> {
     Open(oneshot::Sender<T>),
     /// Answered or withdrawn: hearing of it again changes nothing.
     Settled,
@@ -49,8 +51,8 @@ enum Question<T> {
 
 /// What became of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
-    Heard,
+pub(crate) enum AnswerReceipt {
+    Accepted,
     /// The question was never asked.
     Unknown,
     /// There is no room for more input that nobody asked for.
@@ -58,19 +60,19 @@ pub(crate) enum Taken {
 }
 
 /// Closes the question however the waiting ends.
-struct Waiting<'a> {
+struct QuestionGuard<'a> {
     execution: &'a Execution,
     seq: u64,
-    what: What,
+    what: QuestionKey,
 }
 
-enum What {
+enum QuestionKey {
     Permission(String),
     Input(String),
 }
 
 /// What may wait unread when nobody asked for it.
-const MOST_UNASKED: usize = 64;
+const MAX_UNSOLICITED: usize = 64;
 
 // === impl Asker ===
 
@@ -81,18 +83,18 @@ impl Asker {
 
     /// Asks whether the agent may take a step, and waits for the answer, be it hours. The id must be new to this run;
     /// asking again with one that was used is answered with no. None when the run was stopped meanwhile.
-    pub async fn permission(&self, asked: &PermissionAsked) -> Option<PermissionGiven> {
+    pub async fn permission(&self, asked: &AdapterPermissionRequest) -> Option<AdapterPermissionDecision> {
         let (answer, given) = oneshot::channel();
         let waiting = {
             let mut state = self.0.questions().state();
             if state.permissions.contains_key(&asked.id) {
                 let comment = Some(format!("the question `{}` was asked before", asked.id));
-                return Some(PermissionGiven { approved: false, scope: None, comment });
+                return Some(AdapterPermissionDecision { approved: false, scope: None, comment });
             }
             // Known before it can be seen: an answer may come at once.
-            state.permissions.insert(asked.id.clone(), Question::Open(answer));
+            state.permissions.insert(asked.id.clone(), QuestionState::Open(answer));
             let seq = self.0.push_question(event::PERMISSION, Json::of(asked))?;
-            Waiting { execution: &self.0, seq, what: What::Permission(asked.id.clone()) }
+            QuestionGuard { execution: &self.0, seq, what: QuestionKey::Permission(asked.id.clone()) }
         };
         waiting.wait(given).await
     }
@@ -103,22 +105,22 @@ impl Asker {
     }
 
     /// The same, with the message that brought it.
-    pub async fn message(&self, prompt: impl Into<String>, parts: Option<Json>) -> Option<InputGiven> {
+    pub async fn message(&self, prompt: impl Into<String>, parts: Option<Json>) -> Option<AdapterInputAnswer> {
         let (answer, given) = oneshot::channel();
         let waiting = {
             let mut state = self.0.questions().state();
             let id = format!("input-{}", state.inputs.len() + 1);
-            let asked = InputAsked { id: Some(id.clone()), prompt: prompt.into(), parts };
-            state.inputs.insert(id.clone(), Question::Open(answer));
+            let asked = AdapterInputRequest { id: Some(id.clone()), prompt: prompt.into(), parts };
+            state.inputs.insert(id.clone(), QuestionState::Open(answer));
             state.order.push_back(id.clone());
             let seq = self.0.push_question(event::INPUT_REQUIRED, Json::of(&asked))?;
-            Waiting { execution: &self.0, seq, what: What::Input(id) }
+            QuestionGuard { execution: &self.0, seq, what: QuestionKey::Input(id) }
         };
         waiting.wait(given).await
     }
 
     /// The next thing that the caller said without being asked.
-    pub async fn unasked(&self) -> Json {
+    pub async fn next_unsolicited(&self) -> Json {
         let questions = self.0.questions();
         loop {
             let moved = questions.unasked.notified();
@@ -130,9 +132,9 @@ impl Asker {
     }
 }
 
-// === impl Waiting ===
+// === impl QuestionGuard ===
 
-impl Waiting<'_> {
+impl QuestionGuard<'_> {
     async fn wait<T>(self, given: oneshot::Receiver<T>) -> Option<T> {
         self.execution.questions().open.send_modify(|open| *open += 1);
         tokio::select! {
@@ -142,32 +144,32 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QuestionGuard<'_> {
     fn drop(&mut self) {
         let questions = self.execution.questions();
         questions.open.send_modify(|open| *open = open.saturating_sub(1));
         {
             let mut state = questions.state();
             match &self.what {
-                What::Permission(id) => _ = state.permissions.insert(id.clone(), Question::Settled),
-                What::Input(id) => {
-                    state.inputs.insert(id.clone(), Question::Settled);
+                QuestionKey::Permission(id) => _ = state.permissions.insert(id.clone(), QuestionState::Settled),
+                QuestionKey::Input(id) => {
+                    state.inputs.insert(id.clone(), QuestionState::Settled);
                     state.order.retain(|open| open != id);
                 }
             }
         }
-        self.execution.settle(self.seq);
+        self.execution.close_question(self.seq);
     }
 }
 
-// === impl Questions ===
+// === impl OpenQuestions ===
 
-impl Questions {
+impl OpenQuestions {
     /// Answers a permission. The first answer counts; the same question answered again is taken and changes nothing.
-    pub(crate) fn decide(&self, id: &str, given: PermissionGiven) -> Taken {
+    pub(crate) fn decide(&self, id: &str, given: AdapterPermissionDecision) -> AnswerReceipt {
         let mut state = self.state();
         match state.permissions.get_mut(id) {
-            None => Taken::Unknown,
+            None => AnswerReceipt::Unknown,
             Some(question) => question.answer(given),
         }
     }
@@ -178,23 +180,23 @@ impl Questions {
     }
 
     /// Answers the input question that is named, or the oldest that is open; what answers none is kept for the driver.
-    pub(crate) fn give(&self, given: InputGiven) -> Taken {
+    pub(crate) fn answer_input(&self, given: AdapterInputAnswer) -> AnswerReceipt {
         let mut state = self.state();
         let id = match &given.id {
             Some(id) if state.inputs.contains_key(id) => Some(id.clone()),
-            Some(_) => return Taken::Unknown,
+            Some(_) => return AnswerReceipt::Unknown,
             None => state.order.front().cloned(),
         };
         if let Some(id) = id {
             state.order.retain(|open| *open != id);
-            return state.inputs.get_mut(&id).map_or(Taken::Unknown, |question| question.answer(given));
+            return state.inputs.get_mut(&id).map_or(AnswerReceipt::Unknown, |question| question.answer(given));
         }
-        if state.unasked.len() >= MOST_UNASKED {
-            return Taken::Full;
+        if state.unasked.len() >= MAX_UNSOLICITED {
+            return AnswerReceipt::Full;
         }
         state.unasked.push_back(given.parts);
         self.unasked.notify_one();
-        Taken::Heard
+        AnswerReceipt::Accepted
     }
 
     /// Returns when `left` has been spent with work; the time in which a question is open does not count.
@@ -211,19 +213,19 @@ impl Questions {
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, QuestionsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl Question ===
+// === impl QuestionState ===
 
-impl<T> Question<T> {
-    fn answer(&mut self, given: T) -> Taken {
+impl<T> QuestionState<T> {
+    fn answer(&mut self, given: T) -> AnswerReceipt {
         if let Self::Open(answer) = std::mem::replace(self, Self::Settled) {
             // Whoever waited may have just gone; then nobody needs the answer.
             let _ = answer.send(given);
         }
-        Taken::Heard
+        AnswerReceipt::Accepted
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use attache_protocol::env::Env;
 
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct ScratchFolder(PathBuf);
 
 const PREFIX: &str = "attache-";
 
@@ -45,9 +45,9 @@ pub(crate) fn plain_text(path: &Path, most: u64) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-// === impl Scratch ===
+// === impl ScratchFolder ===
 
-impl Scratch {
+impl ScratchFolder {
     pub(crate) fn create(below: &Path, env: &Env) -> io::Result<Self> {
         let path = below.join(format!("{PREFIX}{}-{}", std::process::id(), env.uuid().simple()));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
@@ -59,7 +59,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!(path = %self.0.display(), %error, "a run's private folder could not be removed");
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn what_the_dead_left_is_removed_and_nothing_else() {
         let below = tempfile::tempdir().unwrap();
-        let own = Scratch::create(below.path(), &Env::seeded(1)).unwrap();
+        let own = ScratchFolder::create(below.path(), &Env::seeded(1)).unwrap();
         std::fs::write(own.file("token"), "secret").unwrap();
         // No process has this id: the kernel counts to 2^22.
         for name in ["attache-4999999-0", "attache-x-0", "other"] {

@@ -4,30 +4,30 @@ use std::{io, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time
 
 use attache_protocol::{
     Code, Json, RunId, WorkspaceId,
-    wire::adapter::{Host, RunTask, TaskReply, Tools},
+    wire::adapter::{HostInfo, RunTask, RunTools, TaskReply},
 };
 use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Asker, Events, Job, Limit, Options,
-    error::Refused,
-    execution::{Execution, Reason},
-    guard::Guard,
+    Asker, DriverRun, EventSink, Options, SandboxLimit,
+    error::AdapterRefusal,
+    execution::{Execution, StopReason},
+    guard::RequestGuard,
     scratch,
-    slot::{Admission, Slots},
+    slot::{RunAdmission, RunSlots},
     surface,
 };
 
 /// How long open connections get to read their last events at a shutdown.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An adapter that listens; it answers once it runs.
 #[derive(Debug)]
 pub struct Adapter {
     listener: TcpListener,
-    service: Arc<Service>,
+    service: Arc<AdapterService>,
     address: SocketAddr,
 }
 
@@ -44,10 +44,10 @@ pub enum BindError {
 
 /// What the requests share.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub(crate) struct AdapterService {
     options: Options,
-    guard: Guard,
-    slots: Slots,
+    guard: RequestGuard,
+    slots: RunSlots,
     /// Owns the runs, which outlive the requests that started them.
     runs: TaskTracker,
 }
@@ -66,9 +66,9 @@ impl Adapter {
         let failed = |source| BindError::Listen { address: options.listen, source };
         let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let guard = Guard::new(options.secret.hash(), address);
-        let slots = Slots::new(options.concurrency);
-        let service = Service { options, guard, slots, runs: TaskTracker::new() };
+        let guard = RequestGuard::new(options.secret.hash(), address);
+        let slots = RunSlots::new(options.concurrency);
+        let service = AdapterService { options, guard, slots, runs: TaskTracker::new() };
         Ok(Self { listener, service: Arc::new(service), address })
     }
 
@@ -91,7 +91,7 @@ impl Adapter {
             () = shutdown.cancelled() => None,
         };
         for execution in service.slots.close() {
-            execution.stop(Reason::Shutdown);
+            execution.stop(StopReason::Shutdown);
         }
         service.runs.close();
         let drained = async {
@@ -99,7 +99,7 @@ impl Adapter {
             match served {
                 Some(served) => served,
                 // A client that does not read must not hold up the end.
-                None => tokio::time::timeout(DRAIN, &mut server).await.unwrap_or(Ok(())),
+                None => tokio::time::timeout(DRAIN_TIMEOUT, &mut server).await.unwrap_or(Ok(())),
             }
         };
         drained.await
@@ -124,7 +124,7 @@ pub async fn try_start(options: &Options) -> Result<(), String> {
         cwd: None,
         sandbox: None,
         // Nothing listens there: what is tried is whether the host takes them.
-        mcp: Some(Tools { url: "http://127.0.0.1:9/mcp".to_owned(), token: "none".to_owned() }),
+        mcp: Some(RunTools { url: "http://127.0.0.1:9/mcp".to_owned(), token: "none".to_owned() }),
         deadline: None,
         files: Vec::new(),
     };
@@ -133,37 +133,37 @@ pub async fn try_start(options: &Options) -> Result<(), String> {
     reply.error.map_or(Ok(()), |error| Err(error.message))
 }
 
-fn job(options: &Options, task: RunTask, execution: &Arc<Execution>) -> Job {
-    Job {
+fn job(options: &Options, task: RunTask, execution: &Arc<Execution>) -> DriverRun {
+    DriverRun {
         cwd: task.cwd.as_ref().map_or_else(|| options.cwd.clone(), |cwd| options.cwd.join(cwd)),
         standing: options.instructions.clone(),
         environment: options.environment.clone(),
         scratch: options.scratch.clone(),
         env: options.env.clone(),
-        events: Events::of(execution.clone()),
+        events: EventSink::of(execution.clone()),
         asker: Asker::of(execution.clone()),
         stop: execution.stop_token(),
         task,
     }
 }
 
-// === impl Service ===
+// === impl AdapterService ===
 
-impl Service {
-    pub(crate) const fn guard(&self) -> &Guard {
+impl AdapterService {
+    pub(crate) const fn guard(&self) -> &RequestGuard {
         &self.guard
     }
 
-    pub(crate) fn host(&self) -> Host {
+    pub(crate) fn host(&self) -> HostInfo {
         self.options.driver.host()
     }
 
-    pub(crate) fn enforces(&self) -> Vec<Limit> {
+    pub(crate) fn enforces(&self) -> Vec<SandboxLimit> {
         self.options.driver.enforces()
     }
 
     /// How many tasks execute at a time.
-    pub(crate) const fn places(&self) -> NonZeroUsize {
+    pub(crate) const fn concurrency(&self) -> NonZeroUsize {
         self.slots.count()
     }
 
@@ -171,8 +171,8 @@ impl Service {
         self.options.driver.asks()
     }
 
-    pub(crate) fn hears_unasked(&self) -> bool {
-        self.options.driver.hears_unasked()
+    pub(crate) fn accepts_unsolicited(&self) -> bool {
+        self.options.driver.accepts_unsolicited()
     }
 
     /// The runs that execute, oldest first.
@@ -185,22 +185,22 @@ impl Service {
     }
 
     /// Starts the task, or joins it when it is the one that executes or has just ended.
-    pub(crate) fn run(&self, task: RunTask) -> Result<Arc<Execution>, Refused> {
+    pub(crate) fn run(&self, task: RunTask) -> Result<Arc<Execution>, AdapterRefusal> {
         match self.slots.admit(task.task_run_id) {
-            Admission::Join(execution) => Ok(execution),
-            Admission::Start(execution) => {
+            RunAdmission::Join(execution) => Ok(execution),
+            RunAdmission::Start(execution) => {
                 tracing::info!(run.id = %task.task_run_id, task_type = task.task_type, "run started");
                 self.runs.spawn(self.start(task, execution.clone()));
                 Ok(execution)
             }
-            Admission::Busy(running) => {
+            RunAdmission::Busy(running) => {
                 let message = match self.slots.count().get() {
                     1 => format!("this adapter executes {running} and takes one task at a time"),
                     count => format!("this adapter executes {count} tasks, which is as many as it takes"),
                 };
-                Err(Refused::new(Code::Busy, message, "Try again when that run has ended, or cancel it."))
+                Err(AdapterRefusal::new(Code::Busy, message, "Try again when that run has ended, or cancel it."))
             }
-            Admission::Closed => Err(Refused::new(
+            RunAdmission::Closed => Err(AdapterRefusal::new(
                 Code::Draining,
                 "this adapter is shutting down",
                 "Start it again, then repeat the call.",

@@ -11,13 +11,13 @@ use attache_protocol::RunId;
 use crate::execution::Execution;
 
 #[derive(Debug)]
-pub(crate) struct Slots {
-    state: Mutex<State>,
+pub(crate) struct RunSlots {
+    state: Mutex<SlotsState>,
     count: NonZeroUsize,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SlotsState {
     /// The runs that execute, and those that ended last, oldest first: never more than there are places.
     runs: VecDeque<Arc<Execution>>,
     closed: bool,
@@ -25,7 +25,7 @@ struct State {
 
 /// What becomes of a request to run.
 #[derive(Debug)]
-pub(crate) enum Admission {
+pub(crate) enum RunAdmission {
     /// The slot is the caller's: it must now drive the execution to its end.
     Start(Arc<Execution>),
     /// The same run executes, or has just ended: read along.
@@ -35,9 +35,9 @@ pub(crate) enum Admission {
     Closed,
 }
 
-// === impl Slots ===
+// === impl RunSlots ===
 
-impl Slots {
+impl RunSlots {
     pub(crate) fn new(count: NonZeroUsize) -> Self {
         Self { state: Mutex::default(), count }
     }
@@ -46,26 +46,26 @@ impl Slots {
         self.count
     }
 
-    pub(crate) fn admit(&self, id: RunId) -> Admission {
+    pub(crate) fn admit(&self, id: RunId) -> RunAdmission {
         let mut state = self.state();
         if let Some(known) = state.find(id) {
             if !known.was_cancelled() {
-                return Admission::Join(known);
+                return RunAdmission::Join(known);
             }
             state.runs.retain(|run| run.id() != id);
         }
         if state.closed {
-            return Admission::Closed;
+            return RunAdmission::Closed;
         }
         if state.runs.len() >= self.count.get() {
             match state.runs.iter().position(|run| !run.is_running()) {
                 Some(ended) => _ = state.runs.remove(ended),
-                None => return Admission::Busy(state.runs.front().map_or(id, |run| run.id())),
+                None => return RunAdmission::Busy(state.runs.front().map_or(id, |run| run.id())),
             }
         }
         let execution = Arc::new(Execution::new(id));
         state.runs.push_back(execution.clone());
-        Admission::Start(execution)
+        RunAdmission::Start(execution)
     }
 
     pub(crate) fn find(&self, id: RunId) -> Option<Arc<Execution>> {
@@ -83,14 +83,14 @@ impl Slots {
         self.running()
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, SlotsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl State ===
+// === impl SlotsState ===
 
-impl State {
+impl SlotsState {
     fn find(&self, id: RunId) -> Option<Arc<Execution>> {
         self.runs.iter().find(|run| run.id() == id).cloned()
     }

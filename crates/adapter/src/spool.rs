@@ -10,46 +10,46 @@ use std::{
 use attache_protocol::wire::adapter::{FileRef, FullOutput};
 
 /// How much is kept in memory.
-const IN_MEMORY: usize = 1024 * 1024;
+const MAX_IN_MEMORY: usize = 1024 * 1024;
 
 /// How much is kept at all; no answer is meant to be longer, and a disk has an end.
-const LONGEST: u64 = 4 << 30;
+const MAX_SPOOL: u64 = 4 << 30;
 
 #[derive(Debug)]
-pub(crate) struct Spool {
+pub(crate) struct OutputSpool {
     path: PathBuf,
     head: Vec<u8>,
     file: Option<File>,
     total: u64,
-    trouble: Option<String>,
+    write_error: Option<String>,
 }
 
 /// Whether bytes are text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum ContentKind {
     Text,
     Binary,
 }
 
-// === impl Spool ===
+// === impl OutputSpool ===
 
-impl Spool {
+impl OutputSpool {
     pub(crate) const fn new(path: PathBuf) -> Self {
-        Self { path, head: Vec::new(), file: None, total: 0, trouble: None }
+        Self { path, head: Vec::new(), file: None, total: 0, write_error: None }
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
-        if self.trouble.is_some() {
+        if self.write_error.is_some() {
             return;
         }
-        if self.file.is_none() && self.head.len() + bytes.len() <= IN_MEMORY {
+        if self.file.is_none() && self.head.len() + bytes.len() <= MAX_IN_MEMORY {
             return self.head.extend_from_slice(bytes);
         }
-        if self.total > LONGEST {
-            self.trouble = Some(format!("more than {LONGEST} bytes are not kept"));
+        if self.total > MAX_SPOOL {
+            self.write_error = Some(format!("more than {MAX_SPOOL} bytes are not kept"));
         } else if let Err(error) = self.write(bytes) {
-            self.trouble = Some(format!("the device could not keep it: {error}"));
+            self.write_error = Some(format!("the device could not keep it: {error}"));
         }
     }
 
@@ -68,23 +68,23 @@ impl Spool {
     }
 
     /// What is to be said beside a text that is not all of it, and the file to hand over; nothing when it is all.
-    pub(crate) fn beside(mut self, text: &str, content: Content) -> Option<(FullOutput, Option<FileRef>)> {
+    pub(crate) fn beside(mut self, text: &str, content: ContentKind) -> Option<(FullOutput, Option<FileRef>)> {
         if self.total == text.len() as u64 && self.file.is_none() && self.head == text.as_bytes() {
             return None;
         }
-        if self.trouble.is_none()
+        if self.write_error.is_none()
             && self.file.is_none()
             && let Err(error) = self.write(&[])
         {
-            self.trouble = Some(format!("the device could not keep it: {error}"));
+            self.write_error = Some(format!("the device could not keep it: {error}"));
         }
         let bytes = self.total;
-        if let Some(lost) = self.trouble {
+        if let Some(lost) = self.write_error {
             return Some((FullOutput { bytes, artifact_index: None, lost: Some(lost) }, None));
         }
         let (name, media_type) = match content {
-            Content::Text => ("output.txt", "text/plain; charset=utf-8"),
-            Content::Binary => ("output.bin", "application/octet-stream"),
+            ContentKind::Text => ("output.txt", "text/plain; charset=utf-8"),
+            ContentKind::Binary => ("output.bin", "application/octet-stream"),
         };
         let (name, media_type) = (Some(name.to_owned()), Some(media_type.to_owned()));
         let file = FileRef { path: self.path.display().to_string(), name, media_type };
@@ -100,22 +100,22 @@ mod tests {
     fn what_a_text_does_not_hold_is_in_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let spool = |name: &str, pieces: &[&[u8]]| {
-            let mut spool = Spool::new(folder.path().join(name));
+            let mut spool = OutputSpool::new(folder.path().join(name));
             pieces.iter().for_each(|piece| spool.push(piece));
             spool
         };
-        assert_eq!(spool("a", &[b"one", b" two"]).beside("one two", Content::Text), None);
+        assert_eq!(spool("a", &[b"one", b" two"]).beside("one two", ContentKind::Text), None);
 
-        let (full, file) = spool("b", &[b"\xff\x00"]).beside("\u{fffd}\0", Content::Binary).unwrap();
+        let (full, file) = spool("b", &[b"\xff\x00"]).beside("\u{fffd}\0", ContentKind::Binary).unwrap();
         assert_eq!(full, FullOutput { bytes: 2, artifact_index: Some(0), lost: None });
         assert_eq!(std::fs::read(file.unwrap().path).unwrap(), b"\xff\x00");
 
         let long = vec![b'x'; 700 * 1024];
-        let (full, file) = spool("c", &[&long, &long]).beside("x", Content::Text).unwrap();
+        let (full, file) = spool("c", &[&long, &long]).beside("x", ContentKind::Text).unwrap();
         assert_eq!(full.bytes, 1_433_600);
         assert_eq!(std::fs::read(file.unwrap().path).unwrap(), [&long[..], &long].concat());
 
-        let (full, file) = spool("none/d", &[&long, &long]).beside("x", Content::Text).unwrap();
+        let (full, file) = spool("none/d", &[&long, &long]).beside("x", ContentKind::Text).unwrap();
         assert!(full.lost.unwrap().contains("could not keep it") && file.is_none());
     }
 }

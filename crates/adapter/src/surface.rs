@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use attache_protocol::{
     Code, RunId, json,
     secret::mask,
-    wire::adapter::{Health, InputGiven, PermissionGiven, TaskReply},
+    wire::adapter::{AdapterHealth, AdapterInputAnswer, AdapterPermissionDecision, TaskReply},
 };
 use axum::{
     Json, Router,
@@ -23,25 +23,25 @@ use futures_util::StreamExt as _;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    error::Refused,
-    execution::{Execution, Reason},
-    guard::{Bearer, unauthenticated},
-    question::Taken,
-    record,
-    service::Service,
+    error::AdapterRefusal,
+    event_log,
+    execution::{Execution, StopReason},
+    guard::{BearerCheck, unauthenticated},
+    question::AnswerReceipt,
+    service::AdapterService,
 };
 
-const BODY_LIMIT: usize = 8 * 1024 * 1024;
+const MAX_BODY: usize = 8 * 1024 * 1024;
 
 /// How long a request's body may take to arrive.
-const BODY_TIME: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A quiet run still shows that it is alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-type Shared = State<Arc<Service>>;
+type SharedService = State<Arc<AdapterService>>;
 
-pub(crate) fn router(service: Arc<Service>) -> Router {
+pub(crate) fn router(service: Arc<AdapterService>) -> Router {
     Router::new()
         .route("/health", get(health))
         .route("/run-task", post(run_task))
@@ -55,31 +55,31 @@ pub(crate) fn router(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
-async fn guard(State(service): Shared, request: Request, next: Next) -> Result<Response, Refused> {
+async fn guard(State(service): SharedService, request: Request, next: Next) -> Result<Response, AdapterRefusal> {
     let (guard, headers) = (service.guard(), request.headers());
     guard.check_host(request.uri(), headers)?;
     guard.check_origin(headers)?;
     // `/health` decides itself how much it tells.
-    if guard.bearer(headers)? == Bearer::Absent && request.uri().path() != "/health" {
+    if guard.bearer(headers)? == BearerCheck::Absent && request.uri().path() != "/health" {
         return Err(unauthenticated("this call wants the adapter's secret"));
     }
     Ok(next.run(request).await)
 }
 
-async fn health(State(service): Shared, headers: HeaderMap) -> Result<Response, Refused> {
+async fn health(State(service): SharedService, headers: HeaderMap) -> Result<Response, AdapterRefusal> {
     match service.guard().bearer(&headers)? {
-        Bearer::Absent => Ok(([(header::CONTENT_TYPE, "application/json")], r#"{"ok":true}"#).into_response()),
-        Bearer::Right => {
+        BearerCheck::Absent => Ok(([(header::CONTENT_TYPE, "application/json")], r#"{"ok":true}"#).into_response()),
+        BearerCheck::Right => {
             let mut runs = service.running().into_iter();
             let (running, also_running) = (runs.next(), runs.collect());
             let enforces = service.enforces().iter().map(|limit| limit.as_str().to_owned()).collect();
-            let health = Health {
+            let health = AdapterHealth {
                 ok: true,
                 host: Some(service.host()),
                 asks: service.asks(),
                 running,
                 also_running,
-                concurrency: Some(service.places()).filter(|places| places.get() > 1),
+                concurrency: Some(service.concurrency()).filter(|places| places.get() > 1),
                 enforces,
             };
             Ok(Json(health).into_response())
@@ -87,7 +87,7 @@ async fn health(State(service): Shared, headers: HeaderMap) -> Result<Response, 
     }
 }
 
-async fn run_task(State(service): Shared, request: Request) -> Result<Response, Refused> {
+async fn run_task(State(service): SharedService, request: Request) -> Result<Response, AdapterRefusal> {
     let (headers, task) = body(request, "a task").await?;
     let execution = service.run(task)?;
     if is_media_type(&headers, &header::ACCEPT, "text/event-stream") {
@@ -97,43 +97,51 @@ async fn run_task(State(service): Shared, request: Request) -> Result<Response, 
 }
 
 /// The events of the run that executes or ended last, from the first or after the one that the reader names. It starts nothing.
-async fn events(State(service): Shared, Path(run): Path<String>, headers: HeaderMap) -> Result<Response, Refused> {
+async fn events(
+    State(service): SharedService,
+    Path(run): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, AdapterRefusal> {
     Ok(stream(find(&service, &run)?, last_event_id(&headers)))
 }
 
 /// The answer to a question of the run that executes. The first one counts; the same again is heard and changes nothing.
 async fn permission(
-    State(service): Shared,
+    State(service): SharedService,
     Path((run, id)): Path<(String, String)>,
     request: Request,
-) -> Result<Response, Refused> {
-    let (_, given) = body::<PermissionGiven>(request, "an answer to a permission").await?;
+) -> Result<Response, AdapterRefusal> {
+    let (_, given) = body::<AdapterPermissionDecision>(request, "an answer to a permission").await?;
     taken(find(&service, &run)?.questions().decide(&id, given))
 }
 
-async fn input(State(service): Shared, Path(run): Path<String>, request: Request) -> Result<Response, Refused> {
-    let (_, given) = body::<InputGiven>(request, "input").await?;
+async fn input(
+    State(service): SharedService,
+    Path(run): Path<String>,
+    request: Request,
+) -> Result<Response, AdapterRefusal> {
+    let (_, given) = body::<AdapterInputAnswer>(request, "input").await?;
     let execution = find(&service, &run)?;
     let questions = execution.questions();
-    if given.id.is_none() && !questions.is_open() && !service.hears_unasked() {
-        return Err(Refused::new(
+    if given.id.is_none() && !questions.is_open() && !service.accepts_unsolicited() {
+        return Err(AdapterRefusal::new(
             Code::NotFound,
             "the agent hears nothing while it works, and has asked for nothing",
             "Wait until the run has ended, and send the next task in the same conversation.",
         ));
     }
-    taken(questions.give(given))
+    taken(questions.answer_input(given))
 }
 
-fn taken(taken: Taken) -> Result<Response, Refused> {
+fn taken(taken: AnswerReceipt) -> Result<Response, AdapterRefusal> {
     match taken {
-        Taken::Heard => Ok(([(header::CONTENT_TYPE, "application/json")], "{}").into_response()),
-        Taken::Unknown => Err(Refused::new(
+        AnswerReceipt::Accepted => Ok(([(header::CONTENT_TYPE, "application/json")], "{}").into_response()),
+        AnswerReceipt::Unknown => Err(AdapterRefusal::new(
             Code::NotFound,
             "the run never asked this question",
             "Use the `id` of the `permission` or `input_required` event.",
         )),
-        Taken::Full => Err(Refused::new(
+        AnswerReceipt::Full => Err(AdapterRefusal::new(
             Code::Busy,
             "the run has not read what it was told before",
             "Wait until it asks for input.",
@@ -142,32 +150,32 @@ fn taken(taken: Taken) -> Result<Response, Refused> {
 }
 
 /// Reads a JSON body of one of our types.
-async fn body<T: DeserializeOwned>(request: Request, what: &str) -> Result<(HeaderMap, T), Refused> {
+async fn body<T: DeserializeOwned>(request: Request, what: &str) -> Result<(HeaderMap, T), AdapterRefusal> {
     let (parts, body) = request.into_parts();
     if !is_media_type(&parts.headers, &header::CONTENT_TYPE, "application/json") {
-        return Err(Refused::new(
+        return Err(AdapterRefusal::new(
             Code::UnsupportedType,
             format!("{what} is sent as JSON"),
             "Send the header content-type: application/json.",
         ));
     }
-    let body = tokio::time::timeout(BODY_TIME, read(body)).await.unwrap_or_else(|_| {
-        let message = format!("the request's body did not arrive within {} seconds", BODY_TIME.as_secs());
-        Err(Refused::new(Code::InvalidRequest, message, "Send the whole body at once."))
+    let body = tokio::time::timeout(BODY_TIMEOUT, read(body)).await.unwrap_or_else(|_| {
+        let message = format!("the request's body did not arrive within {} seconds", BODY_TIMEOUT.as_secs());
+        Err(AdapterRefusal::new(Code::InvalidRequest, message, "Send the whole body at once."))
     })?;
     Ok((parts.headers, parse(&body, what)?))
 }
 
 /// Answers when the run is dead, with its outcome. Repeating it gets the same answer.
-async fn cancel(State(service): Shared, Path(id): Path<String>) -> Result<Json<TaskReply>, Refused> {
+async fn cancel(State(service): SharedService, Path(id): Path<String>) -> Result<Json<TaskReply>, AdapterRefusal> {
     let execution = find(&service, &id)?;
-    execution.stop(Reason::Cancelled);
+    execution.stop(StopReason::Cancelled);
     Ok(Json(execution.outcome().await))
 }
 
-fn find(service: &Service, id: &str) -> Result<Arc<Execution>, Refused> {
+fn find(service: &AdapterService, id: &str) -> Result<Arc<Execution>, AdapterRefusal> {
     id.parse::<RunId>().ok().and_then(|id| service.find(id)).ok_or_else(|| {
-        Refused::new(
+        AdapterRefusal::new(
             Code::NotFound,
             format!("the run `{}` is not here", mask(&id.chars().take(80).collect::<String>())),
             "Only the run that executes, or ended last, can be named; `GET /health` names the former.",
@@ -175,16 +183,16 @@ fn find(service: &Service, id: &str) -> Result<Arc<Execution>, Refused> {
     })
 }
 
-async fn no_such_path() -> Refused {
-    Refused::new(
+async fn no_such_path() -> AdapterRefusal {
+    AdapterRefusal::new(
         Code::NoSuchPath,
         "an adapter has no such path",
         "It has GET /health, POST /run-task and, below /run-task/{task_run_id}, events, cancel, permission/{id} and input.",
     )
 }
 
-async fn method_not_allowed() -> Refused {
-    Refused::new(
+async fn method_not_allowed() -> AdapterRefusal {
+    AdapterRefusal::new(
         Code::MethodNotAllowed,
         "this path takes another method",
         "Use GET for /health and /run-task/{task_run_id}/events, and POST for everything else.",
@@ -193,50 +201,54 @@ async fn method_not_allowed() -> Refused {
 
 /// Reads the body within the limit. One that is too large is read a little further, so that the client sees the
 /// answer instead of a broken connection.
-async fn read(body: Body) -> Result<Bytes, Refused> {
+async fn read(body: Body) -> Result<Bytes, AdapterRefusal> {
     let mut stream = body.into_data_stream();
     let (mut bytes, mut total) = (Vec::new(), 0);
     while let Some(piece) = stream.next().await {
         let piece = piece.map_err(|_| {
-            Refused::new(Code::InvalidRequest, "the request's body ended early", "Send the whole body.")
+            AdapterRefusal::new(Code::InvalidRequest, "the request's body ended early", "Send the whole body.")
         })?;
         total += piece.len();
-        if total <= BODY_LIMIT {
+        if total <= MAX_BODY {
             bytes.extend_from_slice(&piece);
-        } else if total > 4 * BODY_LIMIT {
+        } else if total > 4 * MAX_BODY {
             break;
         }
     }
-    if total > BODY_LIMIT {
-        return Err(Refused::new(
+    if total > MAX_BODY {
+        return Err(AdapterRefusal::new(
             Code::TooLarge,
-            format!("a task may have {BODY_LIMIT} bytes"),
+            format!("a task may have {MAX_BODY} bytes"),
             "Put large data into an artifact or a file.",
         ));
     }
     Ok(bytes.into())
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8], wanted: &str) -> Result<T, Refused> {
+fn parse<T: DeserializeOwned>(body: &[u8], wanted: &str) -> Result<T, AdapterRefusal> {
     if json::depth(body) > json::MAX_DEPTH {
         let message = format!("the JSON nests deeper than {} levels", json::MAX_DEPTH);
-        return Err(Refused::new(Code::TooDeep, message, "Send flatter JSON, or the data as a string."));
+        return Err(AdapterRefusal::new(Code::TooDeep, message, "Send flatter JSON, or the data as a string."));
     }
     serde_json::from_slice(body).map_err(|error| {
         let (code, what) = match error.is_data() {
             true => (Code::InvalidRequest, format!("the body is not {wanted}")),
             false => (Code::InvalidJson, "the body is not JSON".to_owned()),
         };
-        Refused::new(code, format!("{what}: {}", mask(&error.to_string())), "docs/adapter.md shows every body in full.")
+        AdapterRefusal::new(
+            code,
+            format!("{what}: {}", mask(&error.to_string())),
+            "docs/adapter.md shows every body in full.",
+        )
     })
 }
 
 fn stream(execution: Arc<Execution>, seq: u64) -> Response {
     let events = execution.events(seq).map(|event| Ok::<_, Infallible>(sse(&event)));
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response()
 }
 
-fn sse(event: &record::Event) -> Event {
+fn sse(event: &event_log::RecordedEvent) -> Event {
     Event::default().id(event.seq.to_string()).event(event.name).data(event.data.get())
 }
 

@@ -6,14 +6,14 @@ use attache_protocol::{Json, Timestamp};
 
 /// A moment in the past, as a distance or as itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum PastTime {
     Ago(Duration),
     At(Timestamp),
 }
 
-// === impl Moment ===
+// === impl PastTime ===
 
-impl Moment {
+impl PastTime {
     pub(crate) fn at(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Ago(distance) => now.minus(distance),
@@ -23,9 +23,9 @@ impl Moment {
 }
 
 /// `30m`, `8h`, `7d` ago, or `2027-01-31T12:00:00Z`.
-pub(crate) fn moment(text: &str) -> Result<Moment, String> {
-    let at = text.parse().ok().map(Moment::At);
-    let distance = || duration(text).ok().map(Moment::Ago);
+pub(crate) fn moment(text: &str) -> Result<PastTime, String> {
+    let at = text.parse().ok().map(PastTime::At);
+    let distance = || duration(text).ok().map(PastTime::Ago);
     at.or_else(distance).ok_or_else(|| "a time like 30m, 8h, 7d (ago) or 2027-01-31T12:00:00Z".to_owned())
 }
 

@@ -7,11 +7,11 @@ use std::{
 
 use attache_adapter::{
     Environment,
-    preset::{self, Surroundings},
+    preset::{self, DetectionEnvironment},
 };
 use attache_protocol::Secret;
 
-use crate::Failure;
+use crate::CommandFailure;
 
 /// The environment of this process, as far as it concerns us.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub(crate) struct Config {
     /// `$AWCP_HOME`, or `~/.AWCP`: what is lent from this machine, and to it.
     pub(crate) awcp_home: Option<PathBuf>,
     /// `$HOME`: what `~` stands for.
-    pub(crate) person: Option<PathBuf>,
+    pub(crate) user_home: Option<PathBuf>,
     /// `$CODEX_HOME`, `$CLAUDE_CONFIG_DIR` and `$XDG_CONFIG_HOME`: where MCP clients keep their configuration, if not below `~`.
     pub(crate) codex_home: Option<PathBuf>,
     pub(crate) claude_home: Option<PathBuf>,
@@ -58,7 +58,7 @@ impl Config {
         Self {
             home,
             awcp_home,
-            person: path("HOME"),
+            user_home: path("HOME"),
             codex_home: path("CODEX_HOME"),
             claude_home: path("CLAUDE_CONFIG_DIR"),
             config_home: path("XDG_CONFIG_HOME"),
@@ -72,25 +72,25 @@ impl Config {
         }
     }
 
-    pub(crate) fn home(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn home(&self) -> Result<PathBuf, CommandFailure> {
         self.home.clone().ok_or_else(|| {
-            Failure::usage("there is no home folder to keep things in")
+            CommandFailure::usage("there is no home folder to keep things in")
                 .hint("Set A2A_HOME to an absolute path that belongs to you.")
         })
     }
 
     /// Our folders as variables, where they are not the usual ones: a program that starts us elsewhere must say so.
     pub(crate) fn unusual_homes(&self) -> Vec<(String, String)> {
-        let usual = |name: &str| self.person.as_ref().map(|person| person.join(name));
+        let usual = |name: &str| self.user_home.as_ref().map(|person| person.join(name));
         let ours = [("A2A_HOME", &self.home, ".a2a"), ("AWCP_HOME", &self.awcp_home, ".AWCP")];
         let unusual = ours.into_iter().filter(|(_, home, name)| home.is_some() && **home != usual(name));
         let text = |home: &Option<PathBuf>| home.clone().unwrap_or_default().to_string_lossy().into_owned();
         unusual.map(|(variable, home, _)| (variable.to_owned(), text(home))).collect()
     }
 
-    pub(crate) fn awcp_home(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn awcp_home(&self) -> Result<PathBuf, CommandFailure> {
         self.awcp_home.clone().ok_or_else(|| {
-            Failure::usage("there is no home folder to keep delegations in")
+            CommandFailure::usage("there is no home folder to keep delegations in")
                 .hint("Set AWCP_HOME to an absolute path that belongs to you.")
         })
     }
@@ -131,12 +131,12 @@ pub(crate) fn temporary_folder() -> PathBuf {
 }
 
 /// Where hosts of agents are looked for, and what there is of the environment for them.
-pub(crate) fn surroundings() -> Surroundings {
-    Surroundings {
+pub(crate) fn detection_environment() -> DetectionEnvironment {
+    DetectionEnvironment {
         path: variable("PATH").unwrap_or_default(),
         home: variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute()),
         environment: visible_variables().into_iter().collect(),
-        patience: preset::PATIENCE,
+        probe_timeout: preset::PROBE_TIMEOUT,
     }
 }
 

@@ -2,20 +2,20 @@
 
 use std::path::PathBuf;
 
-use attache_client::{Address, Credential, Hub, HubOptions};
-use attache_protocol::{Code, Pin, Secret, Timestamp, env::Env, error::exit};
+use attache_client::{HubAddress, HubClient, HubCredential, HubOptions};
+use attache_protocol::{Code, KeyPin, Secret, Timestamp, env::Env, error::exit};
 
 use crate::{
-    Config, Failure,
+    CommandFailure, Config,
     contexts::{self, Contexts},
     home::{self, Home, LocalHub},
-    output::Output,
+    output::TerminalOutput,
 };
 
 #[derive(Debug, Clone)]
-pub(crate) struct Context {
+pub(crate) struct CommandContext {
     pub(crate) config: Config,
-    pub(crate) output: Output,
+    pub(crate) output: TerminalOutput,
     pub(crate) env: Env,
 }
 
@@ -33,13 +33,13 @@ pub(crate) struct HubArgs {
     pub(crate) key_file: Option<PathBuf>,
     /// The pin of a hub that made its own certificate [default: $ATTACHE_PIN, or what this machine's hub wrote down]
     #[arg(long, value_name = "sha256:…", global = true, help_heading = "Hub")]
-    pub(crate) pin: Option<Pin>,
+    pub(crate) pin: Option<KeyPin>,
 }
 
 /// A hub that was remembered, with its key and where that is kept.
-struct Saved {
+struct SavedContext {
     hub: String,
-    pin: Option<Pin>,
+    pin: Option<KeyPin>,
     key: Option<(Secret<String>, PathBuf)>,
 }
 
@@ -53,17 +53,17 @@ pub(crate) enum KeySource {
 
 /// Which hub was chosen, and why.
 #[derive(Debug, Clone)]
-pub(crate) struct Choice {
-    pub(crate) address: Address,
+pub(crate) struct ChosenHub {
+    pub(crate) address: HubAddress,
     pub(crate) key: Option<Secret<String>>,
     pub(crate) source: KeySource,
-    pub(crate) pin: Option<Pin>,
+    pub(crate) pin: Option<KeyPin>,
 }
 
-// === impl Context ===
+// === impl CommandContext ===
 
-impl Context {
-    pub(crate) fn new(config: Config, output: Output) -> Self {
+impl CommandContext {
+    pub(crate) fn new(config: Config, output: TerminalOutput) -> Self {
         Self { config, output, env: Env::system() }
     }
 
@@ -72,12 +72,12 @@ impl Context {
     }
 
     /// The home folder, made and private.
-    pub(crate) fn home(&self) -> Result<Home, Failure> {
+    pub(crate) fn home(&self) -> Result<Home, CommandFailure> {
         Home::open(&self.config)
     }
 
     /// Which hub and key the arguments, the environment and this machine lead to, in this order.
-    pub(crate) fn choose_hub(&self, args: &HubArgs) -> Result<Choice, Failure> {
+    pub(crate) fn choose_hub(&self, args: &HubArgs) -> Result<ChosenHub, CommandFailure> {
         let home = self.config.home.clone().map(Home::at);
         let saved = self.saved_hub(args)?;
         let remembered = saved.as_ref().map(|saved| &saved.hub);
@@ -99,13 +99,13 @@ impl Context {
             },
         };
         let address = match (&given, &local) {
-            (Some(given), _) => Address::parse(given)?,
+            (Some(given), _) => HubAddress::parse(given)?,
             // Without a running hub of ours, whoever listens there would be handed what we have to say.
-            (None, Some(hub)) if key.is_some() || hub.is_running() => Address::parse(&hub.origin)?,
+            (None, Some(hub)) if key.is_some() || hub.is_running() => HubAddress::parse(&hub.origin)?,
             (None, _) => return Err(no_hub()),
         };
         let pin = self.pin(args.pin, saved.and_then(|saved| saved.pin), &address)?;
-        let chosen = Choice { address, key, source, pin };
+        let chosen = ChosenHub { address, key, source, pin };
         if chosen.key.is_some() {
             return Ok(chosen);
         }
@@ -115,30 +115,35 @@ impl Context {
         let owner = recorded.filter(|hub| hub.is_at(&chosen.address.origin()));
         match owner.filter(|hub| hub.is_running() && hub.key_file.exists()) {
             Some(LocalHub { key_file: file, .. }) => {
-                Ok(Choice { key: Some(home::read_secret(&file)?), source: KeySource::File(file), ..chosen })
+                Ok(ChosenHub { key: Some(home::read_secret(&file)?), source: KeySource::File(file), ..chosen })
             }
             None => Ok(chosen),
         }
     }
 
     /// The remembered hub that is named, or else the one in use, if any.
-    fn saved_hub(&self, args: &HubArgs) -> Result<Option<Saved>, Failure> {
+    fn saved_hub(&self, args: &HubArgs) -> Result<Option<SavedContext>, CommandFailure> {
         let Some(home) = &self.config.home else { return Ok(None) };
         let contexts = Contexts::load(home)?;
         let Some(name) = args.context.as_ref().or(contexts.current.as_ref()) else { return Ok(None) };
         let found = contexts.get(name)?;
         let key = Contexts::key(home, name)?.map(|key| (key, contexts::key_file(home, name)));
-        Ok(Some(Saved { hub: found.hub.clone(), pin: found.pin, key }))
+        Ok(Some(SavedContext { hub: found.hub.clone(), pin: found.pin, key }))
     }
 
     /// A client of the hub that was chosen.
-    pub(crate) fn hub(&self, args: &HubArgs) -> Result<Hub, Failure> {
-        Ok(Hub::new(self.choose_hub(args)?.options())?)
+    pub(crate) fn hub(&self, args: &HubArgs) -> Result<HubClient, CommandFailure> {
+        Ok(HubClient::new(self.choose_hub(args)?.options())?)
     }
 
     /// The pin of the hub at an address: as it was given now, as the hub of this machine wrote it down, as it was kept
     /// from an earlier time, or as the environment says, which may mean another hub.
-    pub(crate) fn pin(&self, given: Option<Pin>, kept: Option<Pin>, address: &Address) -> Result<Option<Pin>, Failure> {
+    pub(crate) fn pin(
+        &self,
+        given: Option<KeyPin>,
+        kept: Option<KeyPin>,
+        address: &HubAddress,
+    ) -> Result<Option<KeyPin>, CommandFailure> {
         if given.is_some() || !address.is_encrypted() {
             return Ok(given);
         }
@@ -148,18 +153,18 @@ impl Context {
             return Ok(Some(pin));
         }
         let environment = self.config.pin.as_deref().map(str::parse).transpose();
-        environment.map_err(|error: attache_protocol::pin::ParseError| {
-            Failure::usage(format!("ATTACHE_PIN is {error}")).hint("Correct it, or unset it.")
+        environment.map_err(|error: attache_protocol::pin::PinParseError| {
+            CommandFailure::usage(format!("ATTACHE_PIN is {error}")).hint("Correct it, or unset it.")
         })
     }
 }
 
-// === impl Choice ===
+// === impl ChosenHub ===
 
-impl Choice {
+impl ChosenHub {
     /// How to talk to the hub.
     pub(crate) fn options(&self) -> HubOptions {
-        let credential = self.key.clone().map_or(Credential::None, Credential::Key);
+        let credential = self.key.clone().map_or(HubCredential::None, HubCredential::Key);
         HubOptions { pin: self.pin, ..HubOptions::new(self.address.origin(), credential) }
     }
 }
@@ -168,7 +173,7 @@ impl Choice {
 
 impl HubArgs {
     /// What to add to a command that we suggest, so that it means the same hub.
-    pub(crate) fn again(&self) -> String {
+    pub(crate) fn hub_options(&self) -> String {
         let quote = |text: &str| {
             let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:[]@%+=".contains(character);
             if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
@@ -181,7 +186,7 @@ impl HubArgs {
     }
 }
 
-fn no_hub() -> Failure {
-    Failure::new(Code::Unreachable.as_str(), exit::UNREACHABLE, "no hub is running on this machine")
+fn no_hub() -> CommandFailure {
+    CommandFailure::new(Code::Unreachable.as_str(), exit::UNREACHABLE, "no hub is running on this machine")
         .hint("Start one with `attache up`, or name one with --hub URL or ATTACHE_URL.")
 }

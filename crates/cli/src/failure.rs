@@ -8,7 +8,7 @@ use crate::hint;
 
 /// The end of a command that did not do what it was asked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct CommandFailure {
     /// A stable name, for `--json`.
     pub(crate) code: &'static str,
     /// Empty when everything has been said already.
@@ -17,9 +17,9 @@ pub(crate) struct Failure {
     pub(crate) exit: u8,
 }
 
-// === impl Failure ===
+// === impl CommandFailure ===
 
-impl Failure {
+impl CommandFailure {
     pub(crate) fn new(code: &'static str, exit: u8, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: String::new(), exit }
     }
@@ -58,7 +58,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         if self.hint.is_empty() { Ok(()) } else { write!(f, ". {}", self.hint) }
@@ -66,7 +66,7 @@ impl fmt::Display for Failure {
 }
 
 /// Arguments that cannot be used. What the parser prints for people is several paragraphs: what is wrong comes first.
-impl From<clap::Error> for Failure {
+impl From<clap::Error> for CommandFailure {
     fn from(error: clap::Error) -> Self {
         use clap::error::ErrorKind as K;
         let text = error.render().to_string();
@@ -82,7 +82,7 @@ impl From<clap::Error> for Failure {
     }
 }
 
-impl From<attache_client::Error> for Failure {
+impl From<attache_client::Error> for CommandFailure {
     fn from(error: attache_client::Error) -> Self {
         use attache_client::Error as E;
         let exit = error.exit_code();
@@ -113,7 +113,7 @@ impl From<attache_client::Error> for Failure {
     }
 }
 
-impl From<attache_client::daemon::Error> for Failure {
+impl From<attache_client::daemon::Error> for CommandFailure {
     fn from(error: attache_client::daemon::Error) -> Self {
         use attache_client::daemon::Error as E;
         let exit = error.exit_code();
@@ -152,7 +152,7 @@ fn not_a_hub(error: &attache_client::Error) -> Option<String> {
 }
 
 /// Writing to standard output failed: the reader went away, which is nobody's mistake.
-impl From<io::Error> for Failure {
+impl From<io::Error> for CommandFailure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::quiet(exit::FAILED);
@@ -161,7 +161,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<attache_runtime::Error> for Failure {
+impl From<attache_runtime::Error> for CommandFailure {
     fn from(error: attache_runtime::Error) -> Self {
         use attache_runtime::Error as E;
         let exit = error.exit_code();

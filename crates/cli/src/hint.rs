@@ -2,7 +2,7 @@
 
 use attache_protocol::Code;
 
-use crate::Failure;
+use crate::CommandFailure;
 
 /// What the API says, and what a person who typed a command needs to know instead.
 const PHRASES: &[(&str, &str)] = &[
@@ -39,7 +39,7 @@ pub(crate) fn for_people(code: Code, hint: &str) -> String {
 }
 
 /// Where a person was named, those that there are help on.
-pub(crate) fn users(failure: Failure) -> Failure {
+pub(crate) fn users(failure: CommandFailure) -> CommandFailure {
     if failure.code == Code::NotFound.as_str() {
         return failure
             .hint("Check the name or id; `attache users` lists whom there is, and `attache agents` the agents.");

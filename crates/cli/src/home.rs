@@ -6,11 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_protocol::{Pin, Secret};
+use attache_protocol::{KeyPin, Secret};
 
-use crate::{Config, Failure};
+use crate::{CommandFailure, Config};
 
-pub(crate) use attache_client::private::{create as create_private, folder as private_folder, write as write_private};
+pub(crate) use attache_client::private_file::{
+    create as create_private, folder as private_folder, write as write_private,
+};
 
 /// `$A2A_HOME`. It exists and is private.
 #[derive(Debug, Clone)]
@@ -33,9 +35,9 @@ pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7800";
 
 impl Home {
     /// Makes the folder, or tightens it when it is looser than 0700.
-    pub(crate) fn open(config: &Config) -> Result<Self, Failure> {
+    pub(crate) fn open(config: &Config) -> Result<Self, CommandFailure> {
         let path = config.home()?;
-        private_folder(&path).map_err(|error| Failure::file("use the folder", &path, &error))?;
+        private_folder(&path).map_err(|error| CommandFailure::file("use the folder", &path, &error))?;
         Ok(Self(path))
     }
 
@@ -104,14 +106,14 @@ impl Home {
 
     /// Remembers where the hub of this machine is, so that other commands find it and its owner key. While another one
     /// runs that is remembered already, commands stay with that one: it is handed back, and nothing changes.
-    pub(crate) fn remember_hub(&self, hub: &LocalHub) -> Result<Option<LocalHub>, Failure> {
+    pub(crate) fn remember_hub(&self, hub: &LocalHub) -> Result<Option<LocalHub>, CommandFailure> {
         if let Some(first) = self.recorded_hub().filter(|first| first.key_file != hub.key_file && first.is_running()) {
             return Ok(Some(first));
         }
         let (folder, file) = (self.hub(), self.address_file());
-        private_folder(&folder).map_err(|error| Failure::file("use the folder", &folder, &error))?;
+        private_folder(&folder).map_err(|error| CommandFailure::file("use the folder", &folder, &error))?;
         let text = format!("{}\n{}\n", hub.origin, hub.key_file.display());
-        write_private(&file, text.as_bytes()).map_err(|error| Failure::file("write", &file, &error))?;
+        write_private(&file, text.as_bytes()).map_err(|error| CommandFailure::file("write", &file, &error))?;
         Ok(None)
     }
 
@@ -144,7 +146,7 @@ impl LocalHub {
     }
 
     /// The pin of its certificate, as it wrote it down; it may change while the hub runs.
-    pub(crate) fn pin(&self) -> Option<Pin> {
+    pub(crate) fn pin(&self) -> Option<KeyPin> {
         let text = self.origin.starts_with("https://").then(|| self.key_file.with_file_name(attache_hub::PIN_FILE))?;
         fs::read_to_string(text).ok()?.parse().ok()
     }
@@ -157,7 +159,7 @@ impl LocalHub {
 }
 
 /// Refuses a working folder in which an agent would stand among our keys, pairings and databases.
-pub(crate) fn refuse_own_folder(config: &Config, data: Option<&Path>, folder: &Path) -> Result<(), Failure> {
+pub(crate) fn refuse_own_folder(config: &Config, data: Option<&Path>, folder: &Path) -> Result<(), CommandFailure> {
     let real = |path: &Path| fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
     let Some(wanted) = real(folder) else { return Ok(()) };
     let hub = config.home.as_deref().and_then(|home| Home::at(home.to_owned()).recorded_hub());
@@ -166,16 +168,20 @@ pub(crate) fn refuse_own_folder(config: &Config, data: Option<&Path>, folder: &P
     let Some(home) = ours.into_iter().flatten().filter_map(real).find(|home| wanted.starts_with(home)) else {
         return Ok(());
     };
-    Err(Failure::usage(format!("agents do not work in {}: it is a part of {}", folder.display(), home.display()))
-        .hint("Keys and pairings are kept there. Name another folder with --cwd DIR."))
+    Err(CommandFailure::usage(format!(
+        "agents do not work in {}: it is a part of {}",
+        folder.display(),
+        home.display()
+    ))
+    .hint("Keys and pairings are kept there. Name another folder with --cwd DIR."))
 }
 
 /// Reads a file that holds a secret and nothing else.
-pub(crate) fn read_secret(path: &Path) -> Result<Secret<String>, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| Failure::file("read the secret in", path, &error))?;
+pub(crate) fn read_secret(path: &Path) -> Result<Secret<String>, CommandFailure> {
+    let text = fs::read_to_string(path).map_err(|error| CommandFailure::file("read the secret in", path, &error))?;
     let secret = text.trim();
     if secret.is_empty() || secret.contains(char::is_whitespace) {
-        return Err(Failure::usage(format!("{} holds no secret", path.display()))
+        return Err(CommandFailure::usage(format!("{} holds no secret", path.display()))
             .hint("The file must hold the bare secret and a newline."));
     }
     Ok(Secret::new(secret.to_owned()))

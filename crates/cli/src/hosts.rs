@@ -7,13 +7,13 @@ use std::{
     time::Duration,
 };
 
-use attache_adapter::preset::{self, Found, Login, Preset, Surroundings, Table, Trouble};
+use attache_adapter::preset::{self, DetectedHost, DetectionEnvironment, HostProblem, LoginState, Preset, PresetTable};
 
-use crate::{Context, Failure, config, home::Home};
+use crate::{CommandContext, CommandFailure, config, home::Home};
 
 /// A host that is meant, with the program that is started.
 #[derive(Debug, Clone)]
-pub(crate) struct Host {
+pub(crate) struct ChosenHost {
     pub(crate) preset: Preset,
     pub(crate) program: PathBuf,
     /// What a person wrote after the program; the row's arguments come first.
@@ -24,92 +24,99 @@ pub(crate) struct Host {
 pub(crate) const CUSTOM: &str = "custom";
 
 /// A host that starts is not waited for longer than this only to know its version.
-const GLANCE: Duration = Duration::from_secs(2);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// All hosts: those that come along, and those of `$A2A_HOME/presets.toml`.
-pub(crate) fn table(context: &Context) -> Result<Table, Failure> {
+pub(crate) fn table(context: &CommandContext) -> Result<PresetTable, CommandFailure> {
     let Some(file) = context.config.home.clone().map(|path| Home::at(path).presets()) else {
-        return Ok(Table::parse("").expect("a test reads the table that comes along"));
+        return Ok(PresetTable::parse("").expect("a test reads the table that comes along"));
     };
     let text = match fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(Failure::file("read", &file, &error)),
+        Err(error) => return Err(CommandFailure::file("read", &file, &error)),
     };
-    Table::parse(&text).map_err(|mistake| {
+    PresetTable::parse(&text).map_err(|mistake| {
         let place = mistake.line.map(|line| format!(", line {line}")).unwrap_or_default();
-        Failure::usage(format!("{}{place}: {}", file.display(), mistake.what))
+        CommandFailure::usage(format!("{}{place}: {}", file.display(), mistake.what))
             .hint("Correct it; docs/hosts.md lists every key with what it means.")
     })
 }
 
 /// The host of a name, with the program that `reference` names or that is found in `PATH`.
-pub(crate) fn host(context: &Context, name: &str, reference: Option<&str>) -> Result<Host, Failure> {
-    let (table, around) = (table(context)?, config::surroundings());
+pub(crate) fn host(
+    context: &CommandContext,
+    name: &str,
+    reference: Option<&str>,
+) -> Result<ChosenHost, CommandFailure> {
+    let (table, around) = (table(context)?, config::detection_environment());
     let Some(preset) = table.get(name) else {
-        return Err(Failure::usage(format!("nothing here executes tasks of the kind `{name}`")).hint(format!(
+        return Err(CommandFailure::usage(format!("nothing here executes tasks of the kind `{name}`")).hint(format!(
             "Known are shell, command, {}; --local-agent-endpoint URL names an adapter of your own.",
             table.names()
         )));
     };
     let mut words = match reference {
-        Some(reference) if name == CUSTOM => words(reference).into_iter(),
+        Some(reference) if name == CUSTOM => split_command(reference).into_iter(),
         Some(reference) => vec![OsString::from(reference)].into_iter(),
         None => Vec::new().into_iter(),
     };
     match words.next() {
         Some(program) => named(&around, preset, program, words.collect()),
-        None => found(&around, preset),
+        None => detected(&around, preset),
     }
 }
 
 /// A plain name must be in `PATH`; a path may be one in the folder of the tasks.
-pub(crate) fn has_command(reference: &str) -> Result<(), Failure> {
-    let program = words(reference).into_iter().next().unwrap_or_default();
+pub(crate) fn has_command(reference: &str) -> Result<(), CommandFailure> {
+    let program = split_command(reference).into_iter().next().unwrap_or_default();
     let is_name = Path::new(&program).components().count() < 2;
-    if is_name && config::surroundings().find_program(&program).is_none() {
+    if is_name && config::detection_environment().find_program(&program).is_none() {
         return Err(no_program(Path::new(&program)));
     }
     Ok(())
 }
 
-fn no_program(path: &Path) -> Failure {
-    Failure::usage(format!("there is no program `{}`", path.display()))
+fn no_program(path: &Path) -> CommandFailure {
+    CommandFailure::usage(format!("there is no program `{}`", path.display()))
         .hint("Write its path, or a name that is in PATH.")
 }
 
 /// A host whose program and arguments were given as words.
 pub(crate) fn named(
-    around: &Surroundings,
+    around: &DetectionEnvironment,
     preset: &Preset,
     program: OsString,
     args: Vec<OsString>,
-) -> Result<Host, Failure> {
+) -> Result<ChosenHost, CommandFailure> {
     let path = Path::new(&program);
     let place =
         if path.components().count() > 1 { std::path::absolute(path).ok() } else { around.find_program(&program) };
     match place.filter(|place| place.is_file()) {
-        Some(program) => Ok(Host { preset: preset.clone(), program, args }),
+        Some(program) => Ok(ChosenHost { preset: preset.clone(), program, args }),
         None => Err(no_program(path)),
     }
 }
 
-fn found(around: &Surroundings, preset: &Preset) -> Result<Host, Failure> {
+fn detected(around: &DetectionEnvironment, preset: &Preset) -> Result<ChosenHost, CommandFailure> {
     if preset.programs.is_empty() {
-        return Err(Failure::usage(format!("`{}` needs a program that speaks ACP", preset.name))
+        return Err(CommandFailure::usage(format!("`{}` needs a program that speaks ACP", preset.name))
             .hint("Name it with --local-executor-ref \"PROG ARG…\"."));
     }
     let Some(program) = around.find(preset) else {
         let names = preset.programs.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
         let how = if preset.install.is_empty() { String::new() } else { format!(" ({})", preset.install) };
-        return Err(Failure::failed(format!("{} is not on this machine: there is no {names} in PATH", preset.label))
-            .hint(format!("Install it{how}, or name its program with --local-executor-ref PATH.")));
+        return Err(CommandFailure::failed(format!(
+            "{} is not on this machine: there is no {names} in PATH",
+            preset.label
+        ))
+        .hint(format!("Install it{how}, or name its program with --local-executor-ref PATH.")));
     };
-    Ok(Host { preset: preset.clone(), program, args: Vec::new() })
+    Ok(ChosenHost { preset: preset.clone(), program, args: Vec::new() })
 }
 
 /// A program with arguments that contain no blanks, or a path that may.
-pub(crate) fn words(reference: &str) -> Vec<OsString> {
+pub(crate) fn split_command(reference: &str) -> Vec<OsString> {
     if Path::new(reference).exists() {
         return vec![reference.into()];
     }
@@ -117,34 +124,34 @@ pub(crate) fn words(reference: &str) -> Vec<OsString> {
 }
 
 /// `claude 2.1.325 at ~/bin/claude, logged in (…)`, for people.
-pub(crate) fn describe(found: &Found, around: &Surroundings) -> String {
+pub(crate) fn describe(found: &DetectedHost, around: &DetectionEnvironment) -> String {
     let version = found.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
     let login = match &found.login {
-        Login::In(how) => format!(", logged in ({how})"),
-        Login::Out => ", no login was found".to_owned(),
-        Login::Unknown => String::new(),
+        LoginState::In(how) => format!(", logged in ({how})"),
+        LoginState::Out => ", no login was found".to_owned(),
+        LoginState::Unknown => String::new(),
     };
-    let trouble = found.trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
+    let trouble = found.problem.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
     format!("{}{version} at {}{login}{trouble}", found.label, around.shown(&found.program))
 }
 
 /// Whether a person should do something about a host before its first task.
-pub(crate) fn is_ready(found: &Found) -> bool {
-    found.trouble.is_none() && found.login != Login::Out
+pub(crate) fn is_ready(found: &DetectedHost) -> bool {
+    found.problem.is_none() && found.login != LoginState::Out
 }
 
-// === impl Host ===
+// === impl ChosenHost ===
 
-impl Host {
+impl ChosenHost {
     /// A look at the program: its version and its login.
-    pub(crate) async fn look(&self, around: &Surroundings) -> Found {
-        preset::look(&self.preset, self.program.clone(), around).await
+    pub(crate) async fn detect(&self, around: &DetectionEnvironment) -> DetectedHost {
+        preset::probe(&self.preset, self.program.clone(), around).await
     }
 
     /// Where is noted which of its sessions belongs to which conversation.
-    pub(crate) fn sessions(&self, home: &Home) -> Result<PathBuf, Failure> {
+    pub(crate) fn sessions(&self, home: &Home) -> Result<PathBuf, CommandFailure> {
         if !self.preset.driver.keeps_sessions() {
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "{} keeps no sessions that could be taken up again",
                 self.preset.label
             ))
@@ -154,11 +161,11 @@ impl Host {
     }
 
     /// The version, if the program says it at once. A program that others can write to is theirs, and refused.
-    pub(crate) async fn glance(&self) -> Result<Option<String>, Failure> {
-        let around = Surroundings { patience: GLANCE, ..config::surroundings() };
+    pub(crate) async fn quick_version(&self) -> Result<Option<String>, CommandFailure> {
+        let around = DetectionEnvironment { probe_timeout: VERSION_TIMEOUT, ..config::detection_environment() };
         match preset::version(&self.preset, &self.program, &around).await {
             Ok(version) => Ok(Some(version.to_string())),
-            Err(trouble @ Trouble::Untrusted(_)) => Err(self.untrusted(&trouble)),
+            Err(trouble @ HostProblem::Untrusted(_)) => Err(self.untrusted(&trouble)),
             Err(trouble) => {
                 tracing::warn!(host = self.preset.name, "{trouble}");
                 Ok(None)
@@ -167,10 +174,10 @@ impl Host {
     }
 
     /// Why the host is not used at all.
-    pub(crate) fn untrusted(&self, trouble: &Trouble) -> Failure {
-        let failure = Failure::failed(format!("{} is not used: {trouble}", self.preset.label));
+    pub(crate) fn untrusted(&self, trouble: &HostProblem) -> CommandFailure {
+        let failure = CommandFailure::failed(format!("{} is not used: {trouble}", self.preset.label));
         match trouble {
-            Trouble::Untrusted(why) => failure.hint(why.fix()),
+            HostProblem::Untrusted(why) => failure.hint(why.fix()),
             _ => failure,
         }
     }

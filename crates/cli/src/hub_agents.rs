@@ -7,20 +7,20 @@ use async_trait::async_trait;
 use attache_hub::{
     Handle, Principal,
     control::{CallHeaders, CreatedRun, PageRequest},
-    identity::Who,
-    stream::Shown,
+    identity::PrincipalKind,
+    stream::CallDetail,
     surface::caller,
 };
 use attache_mcp::{
-    Agent, Agents, Answer, Approval, Ask, Attendance, Call, CallRef, Caller, FullOutput, Options, Service, State, Task,
-    Trouble,
+    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentTask, CallerKind, FullOutput,
+    ListedAgent, McpService, Options, PendingApproval, RemoteAgentRequest, ToolCaller, ToolError,
 };
 use attache_protocol::{
     Code, PermissionId,
-    rules::run::Waiting,
+    rules::run::WaitReason,
     wire::{
-        ask::InputRequest,
         call::{CallId, CallRequest, CallResult, CallStatus},
+        input_request::GiveInputRequest,
         run::{CancelRequest, Run},
     },
 };
@@ -37,19 +37,19 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// The agents of one hub.
-struct HubAgents(Handle);
+struct HubAgentBackend(Handle);
 
 /// More than a model can choose from.
-const MOST_LISTED: usize = 200;
+const MAX_LISTED: usize = 200;
 /// How often a call is looked at for a question.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a person who may just be looking is waited for before a model with a user is told.
-const APPROVAL_WAIT: Duration = Duration::from_secs(10);
+const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The surface: it wants one of the hub's keys, and does what that key may.
 pub(crate) fn router(hub: Handle, stop: CancellationToken) -> Router {
     let options = Options { env: hub.env().clone(), ..Options::default() };
-    let service = Service { agents: Arc::new(HubAgents(hub.clone())), delegations: None, options };
+    let service = McpService { agents: Arc::new(HubAgentBackend(hub.clone())), delegations: None, options };
     attache_mcp::http::router(service, stop).layer(middleware::from_fn_with_state(hub, authenticate))
 }
 
@@ -65,21 +65,21 @@ async fn authenticate(Shared(hub): Shared<Handle>, request: Request, next: Next)
     }
 }
 
-// === impl HubAgents ===
+// === impl HubAgentBackend ===
 
 #[async_trait]
-impl Agents for HubAgents {
-    async fn list(&self, by: Caller<'_>) -> Result<Vec<Agent>, Trouble> {
+impl AgentBackend for HubAgentBackend {
+    async fn list(&self, by: ToolCaller<'_>) -> Result<Vec<ListedAgent>, ToolError> {
         let by = principal(by)?;
         let origin = self.0.origin();
         let mut agents = Vec::new();
         let mut page = PageRequest { limit: Some(200), cursor: None };
         loop {
-            let list = self.0.accounts(by, page).await.map_err(trouble)?;
+            let list = self.0.accounts(by, page).await.map_err(tool_error)?;
             let present = list.agent_accounts.iter().filter(|account| account.archived_at.is_none());
-            agents.extend(present.map(|account| Agent::of(account, &origin)));
+            agents.extend(present.map(|account| ListedAgent::of(account, &origin)));
             match list.next_cursor {
-                Some(cursor) if agents.len() < MOST_LISTED => {
+                Some(cursor) if agents.len() < MAX_LISTED => {
                     page = PageRequest { limit: Some(200), cursor: Some(cursor) };
                 }
                 _ => return Ok(agents),
@@ -89,35 +89,35 @@ impl Agents for HubAgents {
 
     async fn ask(
         &self,
-        by: Caller<'_>,
-        ask: Ask,
+        by: ToolCaller<'_>,
+        ask: RemoteAgentRequest,
         wait: Duration,
         said: &watch::Sender<String>,
-    ) -> Result<Call, Trouble> {
+    ) -> Result<AgentCall, ToolError> {
         let by = principal(by)?;
         let deadline = Instant::now() + wait;
         let begun = match ask {
-            Ask::Wait(call) => match call.call_id.trim().parse::<PermissionId>() {
+            RemoteAgentRequest::Wait(call) => match call.call_id.trim().parse::<PermissionId>() {
                 Ok(approval) => self.begin_approved(by, approval, deadline).await?,
                 Err(_) => Ok(id(&call.call_id)?),
             },
-            Ask::Answer(answer) => self.give(by, answer, deadline).await?,
-            Ask::Task(task) => self.begin(by, task, deadline).await?,
+            RemoteAgentRequest::Answer(answer) => self.answer_question(by, answer, deadline).await?,
+            RemoteAgentRequest::Task(task) => self.begin(by, task, deadline).await?,
         };
         match begun {
             Ok(call) => {
                 let state = self.follow(by, call, deadline, said).await?;
-                Ok(Call { call_id: Some(call.to_string()), state })
+                Ok(AgentCall { call_id: Some(call.to_string()), state })
             }
             Err(waiting) => Ok(waiting),
         }
     }
 
-    async fn cancel(&self, by: Caller<'_>, call: CallRef) -> Result<Call, Trouble> {
+    async fn cancel(&self, by: ToolCaller<'_>, call: AgentCallRef) -> Result<AgentCall, ToolError> {
         let by = principal(by)?;
         if call.call_id.trim().parse::<PermissionId>().is_ok() {
             let hint = "Go on without it; the request for the approval ends with your run.";
-            return Err(Trouble::invalid("this call has not begun: it waits for an approval", hint));
+            return Err(ToolError::invalid("this call has not begun: it waits for an approval", hint));
         }
         let call = id(&call.call_id)?;
         let request = CancelRequest { reason: Some("cancelled with remote_cancel".to_owned()) };
@@ -125,72 +125,83 @@ impl Agents for HubAgents {
             Ok(_) => {}
             // It was quicker.
             Err(error) if error.code == Code::RunEnded => {}
-            Err(error) => return Err(trouble(error)),
+            Err(error) => return Err(tool_error(error)),
         }
-        let result = self.0.call_result(by, call).await.map_err(trouble)?;
-        Ok(Call { call_id: Some(call.to_string()), state: state(result, &self.0.origin()) })
+        let result = self.0.call_result(by, call).await.map_err(tool_error)?;
+        Ok(AgentCall { call_id: Some(call.to_string()), state: state(result, &self.0.origin()) })
     }
 }
 
 /// A call that began, or the approval that it waits for.
-type Begun = Result<CallId, Call>;
+type StartedCall = Result<CallId, AgentCall>;
 
-impl HubAgents {
-    async fn begin(&self, by: &Principal, task: Task, deadline: Instant) -> Result<Begun, Trouble> {
+impl HubAgentBackend {
+    async fn begin(&self, by: &Principal, task: AgentTask, deadline: Instant) -> Result<StartedCall, ToolError> {
         let agent_type = self.agent(&task)?;
         let request = CallRequest { task: task.task, agent_type, context: task.context, ..CallRequest::default() };
         match self.0.call(by, request, CallHeaders::default()).await {
             Ok(call) => Ok(Ok(call)),
-            Err(error) => match waited_for(&error) {
+            Err(error) => match pending_approval(&error) {
                 Some(approval) => self.begin_approved(by, approval, deadline).await,
-                None => Err(trouble(error)),
+                None => Err(tool_error(error)),
             },
         }
     }
 
     /// Begins what a person approves, when they have; it is one call, however often it is asked for.
-    async fn begin_approved(&self, by: &Principal, id: PermissionId, deadline: Instant) -> Result<Begun, Trouble> {
+    async fn begin_approved(
+        &self,
+        by: &Principal,
+        id: PermissionId,
+        deadline: Instant,
+    ) -> Result<StartedCall, ToolError> {
         self.await_approval(by, id, deadline).await?;
-        let request = self.0.request_of_approval(by, id).await.map_err(trouble)?;
+        let request = self.0.request_of_approval(by, id).await.map_err(tool_error)?;
         let headers = CallHeaders { approval: Some(id), ..CallHeaders::default() };
         match self.0.create_run(by, request, headers).await {
             Ok(CreatedRun::New(run) | CreatedRun::Existing(run)) => Ok(Ok(CallId::of(run.task_run_id))),
-            Err(error) if waited_for(&error) == Some(id) => {
-                Ok(Err(Call { call_id: Some(id.to_string()), state: unapproved(by, &error) }))
+            Err(error) if pending_approval(&error) == Some(id) => {
+                Ok(Err(AgentCall { call_id: Some(id.to_string()), state: unapproved(by, &error) }))
             }
-            Err(error) => Err(trouble(error)),
+            Err(error) => Err(tool_error(error)),
         }
     }
 
-    async fn give(&self, by: &Principal, answer: Answer, deadline: Instant) -> Result<Begun, Trouble> {
-        let Answer { call, question_id, answer } = answer;
+    async fn answer_question(
+        &self,
+        by: &Principal,
+        answer: AgentCallAnswer,
+        deadline: Instant,
+    ) -> Result<StartedCall, ToolError> {
+        let AgentCallAnswer { call, question_id, answer } = answer;
         let call = id(&call.call_id)?;
         let question = question_id.trim().parse().map_err(|_| {
             let hint = "It is in the result that asked.";
-            Trouble::invalid(format!("`{question_id}` is not the id of a question"), hint)
+            ToolError::invalid(format!("`{question_id}` is not the id of a question"), hint)
         })?;
-        let input = InputRequest { text: Some(answer), input_request_id: Some(question), ..InputRequest::default() };
+        let input =
+            GiveInputRequest { text: Some(answer), input_request_id: Some(question), ..GiveInputRequest::default() };
         let mut given = self.0.give_input(by, call.run(), input.clone()).await;
-        if let Some(approval) = given.as_ref().err().and_then(waited_for) {
+        if let Some(approval) = given.as_ref().err().and_then(pending_approval) {
             self.await_approval(by, approval, deadline).await?;
             given = self.0.give_input(by, call.run(), input).await;
         }
         match given {
             Ok(_) => Ok(Ok(call)),
-            Err(error) if waited_for(&error).is_some() => {
-                Ok(Err(Call { call_id: Some(call.to_string()), state: unapproved(by, &error) }))
+            Err(error) if pending_approval(&error).is_some() => {
+                Ok(Err(AgentCall { call_id: Some(call.to_string()), state: unapproved(by, &error) }))
             }
-            Err(error) => Err(trouble(error)),
+            Err(error) => Err(tool_error(error)),
         }
     }
 
-    async fn await_approval(&self, by: &Principal, id: PermissionId, deadline: Instant) -> Result<(), Trouble> {
+    async fn await_approval(&self, by: &Principal, id: PermissionId, deadline: Instant) -> Result<(), ToolError> {
         let wait = deadline.saturating_duration_since(Instant::now());
-        self.0.await_approval(by, id, wait).await.map(drop).map_err(trouble)
+        self.0.await_approval(by, id, wait).await.map(drop).map_err(tool_error)
     }
 
     /// Whom a URL of this hub means, or a bare name.
-    fn agent(&self, task: &Task) -> Result<Option<String>, Trouble> {
+    fn agent(&self, task: &AgentTask) -> Result<Option<String>, ToolError> {
         let url = task.agent_url.trim();
         if !url.contains("://") {
             return Ok(Some(url.to_owned()));
@@ -198,7 +209,7 @@ impl HubAgents {
         let origin = self.0.origin();
         match attache_mcp::agent_at(&origin, url) {
             Some(agent) => Ok(agent.or_else(|| task.agent_type.clone())),
-            None => Err(Trouble::new(
+            None => Err(ToolError::new(
                 Code::NotFound.as_str(),
                 format!("{url} is not an agent of this hub"),
                 "list_agents shows its agents. A person brings in an agent elsewhere with `attache agents add NAME --peer URL`.",
@@ -212,11 +223,11 @@ impl HubAgents {
         call: CallId,
         deadline: Instant,
         said: &watch::Sender<String>,
-    ) -> Result<State, Trouble> {
-        let mut frames = self.0.watch_call(by, call, Shown::Everything, None).await.map_err(trouble)?;
+    ) -> Result<AgentCallState, ToolError> {
+        let mut frames = self.0.watch_call(by, call, CallDetail::Everything, None).await.map_err(tool_error)?;
         let mut noticed = None;
         loop {
-            let look = deadline.min(Instant::now() + LOOK);
+            let look = deadline.min(Instant::now() + POLL_INTERVAL);
             match timeout_at(look, frames.next()).await {
                 Ok(Some(frame)) if matches!(frame.kind, "progress" | "message") => {
                     let words = frame.data.text_member("goal").or_else(|| frame.data.text_member("text"));
@@ -226,48 +237,50 @@ impl HubAgents {
                     continue;
                 }
                 Ok(_) => {
-                    let result = self.0.call_result(by, call).await.map_err(trouble)?;
+                    let result = self.0.call_result(by, call).await.map_err(tool_error)?;
                     return Ok(state(result, &self.0.origin()));
                 }
                 Err(_) => {}
             }
-            let run = self.0.run(by, call.run()).await.map_err(trouble)?;
+            let run = self.0.run(by, call.run()).await.map_err(tool_error)?;
             match waiting(by, &run) {
-                Some(State::ApprovalRequired(approval)) => {
+                Some(AgentCallState::ApprovalRequired(approval)) => {
                     let since = *noticed.get_or_insert_with(Instant::now);
                     let _ = said.send(format!("waits for a person to approve {}", approval.what));
                     let patience = match approval.caller {
-                        Attendance::User => deadline.min(since + APPROVAL_WAIT),
-                        Attendance::Run => deadline,
+                        CallerKind::User => deadline.min(since + APPROVAL_TIMEOUT),
+                        CallerKind::Run => deadline,
                     };
                     if Instant::now() >= patience {
-                        return Ok(State::ApprovalRequired(approval));
+                        return Ok(AgentCallState::ApprovalRequired(approval));
                     }
                 }
                 Some(state) => return Ok(state),
                 None => noticed = None,
             }
             if Instant::now() >= deadline {
-                return Ok(State::Running { last: Some(said.borrow().clone()).filter(|last| !last.is_empty()) });
+                return Ok(AgentCallState::Running {
+                    last: Some(said.borrow().clone()).filter(|last| !last.is_empty()),
+                });
             }
         }
     }
 }
 
-fn id(text: &str) -> Result<CallId, Trouble> {
+fn id(text: &str) -> Result<CallId, ToolError> {
     text.trim().parse().map_err(|_| {
         let hint = "Give the call_id of an earlier remote_agent result.";
-        Trouble::invalid(format!("`{text}` is not the id of a call"), hint)
+        ToolError::invalid(format!("`{text}` is not the id of a call"), hint)
     })
 }
 
 /// The approval that a refusal is about, while a person may still give it.
-fn waited_for(error: &attache_hub::Error) -> Option<PermissionId> {
+fn pending_approval(error: &attache_hub::Error) -> Option<PermissionId> {
     let asked = error.permission.as_ref().filter(|_| error.code == Code::ApprovalRequired)?;
     Some(asked.permission_request_id)
 }
 
-fn unapproved(by: &Principal, error: &attache_hub::Error) -> State {
+fn unapproved(by: &Principal, error: &attache_hub::Error) -> AgentCallState {
     let asked = error.permission.as_ref();
     let task = asked.and_then(|asked| asked.input.text_member("task"));
     let what = match (asked, task) {
@@ -275,26 +288,29 @@ fn unapproved(by: &Principal, error: &attache_hub::Error) -> State {
         _ => error.message.to_string(),
     };
     let id = asked.map(|asked| asked.permission_request_id.to_string());
-    State::ApprovalRequired(Approval { id, what, caller: attendance(by) })
+    AgentCallState::ApprovalRequired(PendingApproval { id, what, caller: attendance(by) })
 }
 
 /// A run has no user of its own beside it.
-const fn attendance(by: &Principal) -> Attendance {
+const fn attendance(by: &Principal) -> CallerKind {
     match by.who {
-        Who::Run { .. } => Attendance::Run,
-        Who::Key { .. } | Who::Runtime { .. } | Who::Outside { .. } | Who::Anonymous { .. } => Attendance::User,
+        PrincipalKind::Run { .. } => CallerKind::Run,
+        PrincipalKind::Key { .. }
+        | PrincipalKind::Runtime { .. }
+        | PrincipalKind::Outside { .. }
+        | PrincipalKind::Anonymous { .. } => CallerKind::User,
     }
 }
 
 /// What the call waits for, if it does.
-fn waiting(by: &Principal, run: &Run) -> Option<State> {
+fn waiting(by: &Principal, run: &Run) -> Option<AgentCallState> {
     let asked = run.waits_for.as_ref();
     match run.waiting? {
-        Waiting::Input => Some(State::InputRequired {
+        WaitReason::Input => Some(AgentCallState::InputRequired {
             question_id: asked.map(|asked| asked.id.clone()).unwrap_or_default(),
             question: asked.map_or_else(|| "(it does not say what)".to_owned(), |asked| asked.what.clone()),
         }),
-        Waiting::Approval => Some(State::ApprovalRequired(Approval {
+        WaitReason::Approval => Some(AgentCallState::ApprovalRequired(PendingApproval {
             id: asked.map(|asked| asked.id.clone()),
             what: asked.map_or_else(|| "a step of the agent".to_owned(), |asked| asked.what.clone()),
             caller: attendance(by),
@@ -302,32 +318,34 @@ fn waiting(by: &Principal, run: &Run) -> Option<State> {
     }
 }
 
-fn state(result: CallResult, origin: &str) -> State {
+fn state(result: CallResult, origin: &str) -> AgentCallState {
     let text = |json: &attache_protocol::Json| json.parse().unwrap_or_else(|_| json.get().to_owned());
     match (result.status, &result.result) {
-        (CallStatus::Completed, Some(answer)) => State::Completed {
+        (CallStatus::Completed, Some(answer)) => AgentCallState::Completed {
             summary: text(&answer.summary),
             duration: Some(Duration::from_millis(result.stats.duration_ms)),
             full_output: answer.full_output.clone().map(|location| FullOutput::of(location, origin)),
         },
-        (CallStatus::Cancelled, _) => State::Cancelled,
+        (CallStatus::Cancelled, _) => AgentCallState::Cancelled,
         (CallStatus::Failed, _) => {
             let message = result.error.as_ref().map_or_else(|| "the call failed".to_owned(), text);
             let code = result.code.unwrap_or_else(|| "task_failed".to_owned());
-            State::Failed(Trouble::new(code, message, "Change the task, or ask another agent."))
+            AgentCallState::Failed(ToolError::new(code, message, "Change the task, or ask another agent."))
         }
-        (CallStatus::Started | CallStatus::Running | CallStatus::Completed, _) => State::Running { last: None },
+        (CallStatus::Started | CallStatus::Running | CallStatus::Completed, _) => {
+            AgentCallState::Running { last: None }
+        }
     }
 }
 
 /// Put there when the request came in.
-fn principal(by: Caller<'_>) -> Result<&Principal, Trouble> {
+fn principal(by: ToolCaller<'_>) -> Result<&Principal, ToolError> {
     by.get().ok_or_else(|| {
-        Trouble::new(Code::Unauthenticated.as_str(), "nobody knows who asks", "Send `Authorization: Bearer ak_…`.")
+        ToolError::new(Code::Unauthenticated.as_str(), "nobody knows who asks", "Send `Authorization: Bearer ak_…`.")
     })
 }
 
-fn trouble(error: attache_hub::Error) -> Trouble {
+fn tool_error(error: attache_hub::Error) -> ToolError {
     let hint = error.hint.as_deref().unwrap_or_else(|| error.code.hint()).to_owned();
-    Trouble::new(error.code.as_str(), error.message, hint)
+    ToolError::new(error.code.as_str(), error.message, hint)
 }

@@ -2,25 +2,27 @@
 
 use std::{fmt, str::FromStr};
 
-use attache_client::{ChannelFilter, DeliveryFilter, Hub, Page, PermissionFilter, RunFilter, daemon::DaemonClient};
+use attache_client::{
+    ChannelFilter, DeliveryFilter, HubClient, PageQuery, PermissionFilter, RunFilter, daemon::DaemonClient,
+};
 use attache_protocol::{
     ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, KeyId, PermissionId, RunId, RuntimeId,
     error::exit,
-    rules::permission::State,
+    rules::permission::PermissionState,
     wire::{call::CallId, key::Key, runtime::Runtime},
 };
 
-use crate::{Failure, output::clean};
+use crate::{CommandFailure, output::clean};
 
 /// An argument that means one thing of a kind; which one is found out when it is needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdArg(String);
 
 /// So many pages of the newest are looked through.
-const PAGES: usize = 10;
-const PAGE: u32 = 200;
+const MAX_PAGES: usize = 10;
+const PAGE_SIZE: u32 = 200;
 /// A shorter part fits by accident.
-const SHORTEST: usize = 4;
+const MIN_PART: usize = 4;
 
 /// The newest thing.
 const LAST: &str = "last";
@@ -78,11 +80,11 @@ impl IdArg {
         Ok(arg)
     }
 
-    pub(crate) async fn run(&self, hub: &Hub) -> Result<RunId, Failure> {
+    pub(crate) async fn run(&self, hub: &HubClient) -> Result<RunId, CommandFailure> {
         if let Ok(call) = self.0.parse::<CallId>() {
             return Ok(call.run());
         }
-        let pages = async |page: Page| {
+        let pages = async |page: PageQuery| {
             let list = hub.runs(&RunFilter { page, ..RunFilter::default() }).await?;
             candidates(list.task_runs.iter().map(|run| run.task_run_id), list.next_cursor)
         };
@@ -90,39 +92,39 @@ impl IdArg {
     }
 
     /// `last` is the newest that waits for an answer, if there is one.
-    pub(crate) async fn permission(&self, hub: &Hub) -> Result<PermissionId, Failure> {
-        let pages = async |page: Page, state| {
+    pub(crate) async fn permission(&self, hub: &HubClient) -> Result<PermissionId, CommandFailure> {
+        let pages = async |page: PageQuery, state| {
             let list = hub.permissions(&PermissionFilter { state, page, ..PermissionFilter::default() }).await?;
             candidates(list.permission_requests.iter().map(|request| request.permission_request_id), list.next_cursor)
         };
         if self.0 == LAST {
-            let first = Page { limit: Some(1), cursor: None };
-            let (pending, _) = pages(first, Some(State::Pending)).await?;
+            let first = PageQuery { limit: Some(1), cursor: None };
+            let (pending, _) = pages(first, Some(PermissionState::Pending)).await?;
             if let Some(waiting) = pending.first() {
                 return Ok(waiting.id);
             }
         }
-        self.resolve("approval request", async |page: Page| pages(page, None).await).await
+        self.resolve("approval request", async |page: PageQuery| pages(page, None).await).await
     }
 
-    pub(crate) async fn grant(&self, hub: &Hub) -> Result<GrantId, Failure> {
-        let pages = async |page: Page| {
+    pub(crate) async fn grant(&self, hub: &HubClient) -> Result<GrantId, CommandFailure> {
+        let pages = async |page: PageQuery| {
             let list = hub.grants(&page).await?;
             candidates(list.permission_grants.iter().map(|grant| grant.grant_id), list.next_cursor)
         };
         self.resolve("grant", pages).await
     }
 
-    pub(crate) async fn delivery(&self, hub: &Hub) -> Result<DeliveryId, Failure> {
-        let pages = async |page: Page| {
+    pub(crate) async fn delivery(&self, hub: &HubClient) -> Result<DeliveryId, CommandFailure> {
+        let pages = async |page: PageQuery| {
             let list = hub.deliveries(&DeliveryFilter { page, ..DeliveryFilter::default() }).await?;
             candidates(list.deliveries.iter().map(|delivery| delivery.delivery_id), list.next_cursor)
         };
         self.resolve("delivery", pages).await
     }
 
-    pub(crate) async fn channel(&self, hub: &Hub) -> Result<ChannelId, Failure> {
-        let pages = async |page: Page| {
+    pub(crate) async fn channel(&self, hub: &HubClient) -> Result<ChannelId, CommandFailure> {
+        let pages = async |page: PageQuery| {
             let list = hub.channels(&ChannelFilter { page, ..ChannelFilter::default() }).await?;
             candidates(list.channels.iter().map(|channel| channel.channel_id), list.next_cursor)
         };
@@ -130,9 +132,9 @@ impl IdArg {
     }
 
     /// A device's name will do as well, where only one active device has it.
-    pub(crate) async fn runtime(&self, hub: &Hub) -> Result<RuntimeId, Failure> {
+    pub(crate) async fn runtime(&self, hub: &HubClient) -> Result<RuntimeId, CommandFailure> {
         let name = |runtime: &Runtime| runtime.device_name.clone().filter(|_| runtime.ended_at.is_none());
-        let pages = async |page: Page| {
+        let pages = async |page: PageQuery| {
             let list = hub.runtimes(&page).await?;
             let found = list.agent_runtimes.iter().map(|one| Candidate { id: one.runtime_id, name: name(one) });
             candidates(found, list.next_cursor)
@@ -141,9 +143,9 @@ impl IdArg {
     }
 
     /// A key's name will do as well, where only one key that is not revoked has it.
-    pub(crate) async fn key(&self, hub: &Hub) -> Result<KeyId, Failure> {
+    pub(crate) async fn key(&self, hub: &HubClient) -> Result<KeyId, CommandFailure> {
         let name = |key: &Key| key.revoked_at.is_none().then(|| key.name.clone());
-        let pages = async |page: Page| {
+        let pages = async |page: PageQuery| {
             let list = hub.keys(&page).await?;
             let found = list.api_keys.iter().map(|key| Candidate { id: key.key_id, name: name(key) });
             candidates(found, list.next_cursor)
@@ -151,8 +153,8 @@ impl IdArg {
         self.resolve("key", pages).await
     }
 
-    pub(crate) async fn session(&self, hub: &Hub) -> Result<KeyId, Failure> {
-        let pages = async |page: Page| {
+    pub(crate) async fn session(&self, hub: &HubClient) -> Result<KeyId, CommandFailure> {
+        let pages = async |page: PageQuery| {
             let list = hub.sessions(&page).await?;
             candidates(list.sessions.iter().map(|session| session.session_id), list.next_cursor)
         };
@@ -160,8 +162,8 @@ impl IdArg {
     }
 
     /// A title will do as well, where only one conversation has it.
-    pub(crate) async fn conversation(&self, hub: &Hub) -> Result<ConversationId, Failure> {
-        let pages = async |page: Page| {
+    pub(crate) async fn conversation(&self, hub: &HubClient) -> Result<ConversationId, CommandFailure> {
+        let pages = async |page: PageQuery| {
             let list = hub.conversations(&page).await?;
             let found = list.conversations.into_iter();
             candidates(found.map(|one| Candidate { id: one.conversation_id, name: one.title }), list.next_cursor)
@@ -170,8 +172,8 @@ impl IdArg {
     }
 
     /// One of this machine's own.
-    pub(crate) async fn delegation(&self, daemon: &DaemonClient) -> Result<DelegationId, Failure> {
-        let pages = async |_: Page| {
+    pub(crate) async fn delegation(&self, daemon: &DaemonClient) -> Result<DelegationId, CommandFailure> {
+        let pages = async |_: PageQuery| {
             let list = daemon.list().await?;
             candidates(list.iter().map(|delegation| delegation.delegation_id), None)
         };
@@ -182,16 +184,16 @@ impl IdArg {
     async fn resolve<T: fmt::Display + FromStr + Copy>(
         &self,
         what: &'static str,
-        pages: impl AsyncFn(Page) -> Result<Candidates<T>, Failure>,
-    ) -> Result<T, Failure> {
+        pages: impl AsyncFn(PageQuery) -> Result<IdCandidates<T>, CommandFailure>,
+    ) -> Result<T, CommandFailure> {
         if let Ok(id) = self.0.parse() {
             return Ok(id);
         }
-        let limit = if self.0 == LAST { 1 } else { PAGE };
+        let limit = if self.0 == LAST { 1 } else { PAGE_SIZE };
         let (mut found, mut named) = (Vec::new(), Vec::new());
         let mut cursor = None;
-        for _ in 0..PAGES {
-            let (page, next) = pages(Page { limit: Some(limit), cursor }).await?;
+        for _ in 0..MAX_PAGES {
+            let (page, next) = pages(PageQuery { limit: Some(limit), cursor }).await?;
             named.extend(page.iter().filter(|one| one.name.as_deref() == Some(&self.0)).map(|one| one.id));
             found.extend(page.iter().filter(|one| fits(&self.0, &one.id.to_string())).map(|one| one.id));
             cursor = next.filter(|_| self.0 != LAST);
@@ -212,7 +214,7 @@ struct Candidate<T> {
 }
 
 /// A page of them, and where the next one begins.
-type Candidates<T> = (Vec<Candidate<T>>, Option<String>);
+type IdCandidates<T> = (Vec<Candidate<T>>, Option<String>);
 
 // === impl Candidate ===
 
@@ -225,21 +227,22 @@ impl<T> From<T> for Candidate<T> {
 fn candidates<T, C: Into<Candidate<T>>>(
     found: impl Iterator<Item = C>,
     next: Option<String>,
-) -> Result<Candidates<T>, Failure> {
+) -> Result<IdCandidates<T>, CommandFailure> {
     Ok((found.map(Into::into).collect(), next))
 }
 
 /// The one that fits what was typed; `found` has the newest first.
-fn only<T: fmt::Display + Copy>(typed: &str, what: &str, found: &[T]) -> Result<T, Failure> {
+fn only<T: fmt::Display + Copy>(typed: &str, what: &str, found: &[T]) -> Result<T, CommandFailure> {
     let shown = clean::line(typed);
     match found {
         [only] => Ok(*only),
         [first, ..] if typed == LAST => Ok(*first),
-        [] => Err(Failure::new("not_found", exit::NOT_FOUND, format!("there is no {what} `{shown}`"))
+        [] => Err(CommandFailure::new("not_found", exit::NOT_FOUND, format!("there is no {what} `{shown}`"))
             .hint("Write a whole id, a part that only one of the newest has, or `last`.")),
         several => {
             let several: Vec<String> = several.iter().take(5).map(ToString::to_string).collect();
-            Err(Failure::usage(format!("`{shown}` fits several: {}", several.join(", "))).hint("Write more of the id."))
+            Err(CommandFailure::usage(format!("`{shown}` fits several: {}", several.join(", ")))
+                .hint("Write more of the id."))
         }
     }
 }
@@ -249,7 +252,7 @@ fn only<T: fmt::Display + Copy>(typed: &str, what: &str, found: &[T]) -> Result<
 fn fits(typed: &str, id: &str) -> bool {
     let typed = typed.replace("...", "…");
     let bare = id.split_once('_').map_or(id, |(_, bare)| bare);
-    let long_enough = |part: &str| part.len() >= SHORTEST;
+    let long_enough = |part: &str| part.len() >= MIN_PART;
     match typed.split_once('…') {
         _ if typed == LAST => true,
         Some((start, end)) => {

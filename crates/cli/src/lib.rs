@@ -3,42 +3,42 @@
 //! `run` reads the environment once ([`Config`]), parses the arguments ([`Cli`]), and hands both to the command's own
 //! file in `commands/`.
 
+mod adapter_probe;
 mod amount;
-mod asked;
-mod asked_secret;
 mod bench;
-mod borrowing;
+mod collaborator_setup;
 mod commands;
 mod config;
 mod context;
 mod contexts;
+mod daemon_access;
+mod device_silence;
 mod failure;
 mod follow;
-mod gathered;
 mod hint;
 mod home;
 mod hosts;
 mod hub_agents;
 mod ids;
 mod keep;
-mod lending;
+mod local_server;
 mod log;
 mod names;
-mod notices;
 mod output;
-mod port;
-mod probe;
+mod port_conflict;
 mod process;
 mod prompt;
-mod queue;
-mod silence;
-mod site;
-mod storage;
-mod supervised;
+mod queue_reason;
+mod run_questions;
+mod runtime_notices;
+mod secret_prompt;
+mod storage_watch;
+mod streamed_answer;
+mod supervised_adapter;
 mod tar;
 mod tls;
 mod tool_calls;
-mod waits;
+mod tool_input;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -47,8 +47,8 @@ use clap::FromArgMatches as _;
 
 use commands::Cli;
 use config::Config;
-use context::Context;
-use failure::Failure;
+use context::CommandContext;
+use failure::CommandFailure;
 
 /// What a call to the hub allocates on one thread is freed on another; the C library's allocator is slow at that.
 #[global_allocator]
@@ -65,8 +65,8 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Ok(cli) => cli,
         // What follows `--` belongs to another program.
         Err(error) if error.use_stderr() && args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") => {
-            let output = output::Output::new(&Config::from_environment(), output::Format::Json);
-            let failure = Failure::from(error);
+            let output = output::TerminalOutput::new(&Config::from_environment(), output::OutputFormat::Json);
+            let failure = CommandFailure::from(error);
             output.failure(&failure);
             return failure.exit_code();
         }
@@ -78,14 +78,14 @@ pub fn run(args: &[OsString]) -> ExitCode {
         }
     };
     let config = Config::from_environment();
-    let format = if cli.json { output::Format::Json } else { output::Format::Text };
-    let output = output::Output::new(&config, format);
-    log::start(&config, &output, cli.command.weight());
-    let context = Context::new(config, output);
-    let runtime = match process::executor(cli.command.weight()) {
+    let format = if cli.json { output::OutputFormat::Json } else { output::OutputFormat::Text };
+    let output = output::TerminalOutput::new(&config, format);
+    log::start(&config, &output, cli.command.process_kind());
+    let context = CommandContext::new(config, output);
+    let runtime = match process::executor(cli.command.process_kind()) {
         Ok(runtime) => runtime,
         Err(error) => {
-            output.failure(&Failure::failed(format!("cannot start: {error}")));
+            output.failure(&CommandFailure::failed(format!("cannot start: {error}")));
             return ExitCode::from(exit::FAILED);
         }
     };

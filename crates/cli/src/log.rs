@@ -2,16 +2,16 @@
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
-use crate::{Config, commands::Weight, output::Output};
+use crate::{Config, commands::ProcessKind, output::TerminalOutput};
 
 /// `RUST_LOG` decides; otherwise servers tell what happens and client commands only what goes wrong.
-pub(crate) fn start(config: &Config, output: &Output, weight: Weight) {
+pub(crate) fn start(config: &Config, output: &TerminalOutput, weight: ProcessKind) {
     let default = match weight {
         // A person at a terminal wants to know what happens, not every request of every device.
-        Weight::Server if output.talk_terminal => "info,rmcp=warn,attache::requests=warn",
+        ProcessKind::Server if output.talk_terminal => "info,rmcp=warn,attache::requests=warn",
         // What the library for MCP says of every single request is not for people.
-        Weight::Server => "info,rmcp=warn",
-        Weight::Child | Weight::Bench | Weight::Client => "warn",
+        ProcessKind::Server => "info,rmcp=warn",
+        ProcessKind::Child | ProcessKind::Bench | ProcessKind::Client => "warn",
     };
     let filter = config.log.as_deref().and_then(|text| EnvFilter::try_new(text).ok());
     let filter = filter.unwrap_or_else(|| EnvFilter::new(default));

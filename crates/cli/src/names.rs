@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use attache_client::Hub;
+use attache_client::HubClient;
 
 use crate::output::clean;
 
 /// What the hub calls those whom a list or a page mentions.
 #[derive(Debug, Default)]
-pub(crate) struct Names(BTreeMap<String, String>);
+pub(crate) struct DisplayNames(BTreeMap<String, String>);
 
-// === impl Names ===
+// === impl DisplayNames ===
 
-impl Names {
+impl DisplayNames {
     /// Looks them up in one go. A hub that does not tell leaves us with the ids.
-    pub(crate) async fn of<T: ToString>(hub: &Hub, ids: impl IntoIterator<Item = T>) -> Self {
+    pub(crate) async fn of<T: ToString>(hub: &HubClient, ids: impl IntoIterator<Item = T>) -> Self {
         let mut ids: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
         ids.sort_unstable();
         ids.dedup();

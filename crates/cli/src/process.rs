@@ -11,16 +11,18 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Failure, commands::Weight, home};
+use crate::{CommandFailure, commands::ProcessKind, home};
 
 /// The threads for a command: many for a server, one for a client.
-pub(crate) fn executor(weight: Weight) -> io::Result<Runtime> {
-    if matches!(weight, Weight::Server | Weight::Bench) {
+pub(crate) fn executor(weight: ProcessKind) -> io::Result<Runtime> {
+    if matches!(weight, ProcessKind::Server | ProcessKind::Bench) {
         allow_files();
     }
     match weight {
-        Weight::Server | Weight::Child | Weight::Bench => Builder::new_multi_thread().enable_all().build(),
-        Weight::Client => Builder::new_current_thread().enable_all().build(),
+        ProcessKind::Server | ProcessKind::Child | ProcessKind::Bench => {
+            Builder::new_multi_thread().enable_all().build()
+        }
+        ProcessKind::Client => Builder::new_current_thread().enable_all().build(),
     }
 }
 
@@ -33,20 +35,20 @@ fn allow_files() {
 
 /// The two steps in which a process is asked to end.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ending {
+pub(crate) struct ShutdownSignals {
     /// The first signal: finish what runs, take nothing new.
     pub(crate) finish: CancellationToken,
     /// The second signal: end at once.
     pub(crate) abort: CancellationToken,
 }
 
-// === impl Ending ===
+// === impl ShutdownSignals ===
 
-impl Ending {
+impl ShutdownSignals {
     /// Listens to SIGINT and SIGTERM from now on. The task lives as long as the process.
-    pub(crate) fn of_signals() -> Result<Self, Failure> {
+    pub(crate) fn of_signals() -> Result<Self, CommandFailure> {
         let ending = Self::default();
-        let mut signals = Signals::new()?;
+        let mut signals = TerminationSignals::new()?;
         let listener = ending.clone();
         tokio::spawn(async move {
             signals.next().await;
@@ -60,16 +62,17 @@ impl Ending {
 
 /// SIGINT and SIGTERM, as one.
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub(crate) struct TerminationSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-// === impl Signals ===
+// === impl TerminationSignals ===
 
-impl Signals {
-    pub(crate) fn new() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen to signals: {error}")));
+impl TerminationSignals {
+    pub(crate) fn new() -> Result<Self, CommandFailure> {
+        let listen =
+            |kind| signal(kind).map_err(|error| CommandFailure::failed(format!("cannot listen to signals: {error}")));
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
@@ -100,9 +103,9 @@ pub(crate) async fn parent_gone() {
 }
 
 /// Tells scripts that a server listens, and where.
-pub(crate) fn write_ready<T: Serialize>(file: Option<&Path>, ready: &T) -> Result<(), Failure> {
+pub(crate) fn write_ready<T: Serialize>(file: Option<&Path>, ready: &T) -> Result<(), CommandFailure> {
     let Some(file) = file else { return Ok(()) };
     let mut text = serde_json::to_vec(ready).expect("our own types serialise to JSON");
     text.push(b'\n');
-    home::write_private(file, &text).map_err(|error| Failure::file("write the ready file", file, &error))
+    home::write_private(file, &text).map_err(|error| CommandFailure::file("write the ready file", file, &error))
 }

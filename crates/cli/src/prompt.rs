@@ -2,10 +2,10 @@
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
-use crate::{Context, Failure};
+use crate::{CommandContext, CommandFailure};
 
 /// Yes or no; `None` when there is nobody to ask.
-pub(crate) fn confirm(context: &Context, question: &str) -> Result<Option<bool>, Failure> {
+pub(crate) fn confirm(context: &CommandContext, question: &str) -> Result<Option<bool>, CommandFailure> {
     if !is_attended(context) {
         return Ok(None);
     }
@@ -16,6 +16,6 @@ pub(crate) fn confirm(context: &Context, question: &str) -> Result<Option<bool>,
 }
 
 /// Whether a person sits at both ends of a conversation with this command.
-pub(crate) fn is_attended(context: &Context) -> bool {
+pub(crate) fn is_attended(context: &CommandContext) -> bool {
     io::stdin().is_terminal() && context.output.talk_terminal && !context.output.is_json()
 }

@@ -1,19 +1,19 @@
 //! The headers of tar archives (POSIX ustar, with long names as pax records), as every `tar` reads them.
 
 /// A header, and before it what says a name that does not fit.
-type Header = Vec<u8>;
+type TarHeader = Vec<u8>;
 
 const BLOCK: usize = 512;
 /// The longest name that fits into a header.
-const NAME: usize = 100;
+const MAX_NAME: usize = 100;
 /// What an archive ends with.
 pub(crate) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-pub(crate) fn file(name: &str, mode: u32, size: u64, modified: i64) -> Header {
+pub(crate) fn file(name: &str, mode: u32, size: u64, modified: i64) -> TarHeader {
     entry(name, mode, size, modified, b'0')
 }
 
-pub(crate) fn folder(name: &str, mode: u32) -> Header {
+pub(crate) fn folder(name: &str, mode: u32) -> TarHeader {
     entry(&format!("{name}/"), mode, 0, 0, b'5')
 }
 
@@ -22,11 +22,11 @@ pub(crate) const fn padding(size: u64) -> u64 {
     (BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64
 }
 
-fn entry(name: &str, mode: u32, size: u64, modified: i64, kind: u8) -> Header {
+fn entry(name: &str, mode: u32, size: u64, modified: i64, kind: u8) -> TarHeader {
     let mut header = Vec::new();
     // Sizes beyond 8 GiB and long names stand in a record of their own.
     let mut records = String::new();
-    if name.len() > NAME {
+    if name.len() > MAX_NAME {
         records += &record("path", name);
     }
     if size >= 1 << 33 {
@@ -37,7 +37,7 @@ fn entry(name: &str, mode: u32, size: u64, modified: i64, kind: u8) -> Header {
         header.extend_from_slice(records.as_bytes());
         header.resize(header.len() + usize::try_from(padding(records.len() as u64)).unwrap_or(0), 0);
     }
-    let short = &name[..name.floor_char_boundary(NAME)];
+    let short = &name[..name.floor_char_boundary(MAX_NAME)];
     header.extend(block(short, mode, size, modified, kind));
     header
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use attache_hub::{Certificate, ClientCertificates, Options};
 
-use crate::Failure;
+use crate::CommandFailure;
 
 /// A certificate of the owner's, or one that the hub makes for itself.
 #[derive(Debug, Default, clap::Args)]
@@ -27,7 +27,7 @@ pub(crate) struct TlsArgs {
 // === impl TlsArgs ===
 
 impl TlsArgs {
-    pub(crate) const fn is_given(&self) -> bool {
+    pub(crate) const fn is_set(&self) -> bool {
         self.tls_self_signed || self.tls_cert.is_some()
     }
 
@@ -36,13 +36,13 @@ impl TlsArgs {
     }
 
     /// The certificate that was asked for, for every name that people may call this hub by.
-    pub(crate) fn certificate(self, options: &Options) -> Result<Option<Certificate>, Failure> {
-        if self.is_given() && options.public_url.as_deref().is_some_and(|url| url.starts_with("http://")) {
-            return Err(Failure::usage("--public-url begins with http://, and the hub speaks TLS")
+    pub(crate) fn certificate(self, options: &Options) -> Result<Option<Certificate>, CommandFailure> {
+        if self.is_set() && options.public_url.as_deref().is_some_and(|url| url.starts_with("http://")) {
+            return Err(CommandFailure::usage("--public-url begins with http://, and the hub speaks TLS")
                 .hint("Write it with https://, or leave TLS to what stands in front of the hub."));
         }
-        if self.tls_client_certs && !self.is_given() {
-            return Err(Failure::usage("--tls-client-certs needs TLS on the hub's own port")
+        if self.tls_client_certs && !self.is_set() {
+            return Err(CommandFailure::usage("--tls-client-certs needs TLS on the hub's own port")
                 .hint("Give it a certificate: --tls-self-signed, or --tls-cert with --tls-key."));
         }
         Ok(match (self.tls_cert, self.tls_key) {

@@ -6,19 +6,19 @@ use attache_protocol::Json;
 use serde::Deserialize;
 
 use crate::{
-    asked::Asked,
-    output::{Style, clean},
+    output::{TextStyle, clean},
+    tool_input::ToolInput,
 };
 
 /// The calls that are on the screen already.
 #[derive(Debug, Default)]
-pub(crate) struct ToolCalls {
+pub(crate) struct ShownToolCalls {
     shown: HashSet<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Call {
+struct ShownToolCall {
     id: Option<String>,
     name: Option<String>,
     title: Option<String>,
@@ -28,18 +28,18 @@ struct Call {
 }
 
 /// So many lines of a tool's output are shown.
-const OUTPUT_LINES: usize = 5;
+const MAX_OUTPUT_LINES: usize = 5;
 /// More calls at a time than any host has open.
 const MAX_SHOWN: usize = 10_000;
 
-// === impl ToolCalls ===
+// === impl ShownToolCalls ===
 
-impl ToolCalls {
+impl ShownToolCalls {
     /// What to say of an event; nothing where it tells nothing new.
-    pub(crate) fn take(&mut self, data: &Json) -> Option<(Style, String)> {
-        let call: Call = data.parse().ok()?;
+    pub(crate) fn take(&mut self, data: &Json) -> Option<(TextStyle, String)> {
+        let call: ShownToolCall = data.parse().ok()?;
         let failed = call.status.as_deref() == Some("failed");
-        let style = if failed { Style::Bad } else { Style::Dim };
+        let style = if failed { TextStyle::Bad } else { TextStyle::Dim };
         let is_new = match &call.id {
             Some(id) if self.shown.len() < MAX_SHOWN => self.shown.insert(id.clone()),
             Some(_) | None => true,
@@ -55,13 +55,13 @@ impl ToolCalls {
     }
 }
 
-// === impl Call ===
+// === impl ShownToolCall ===
 
-impl Call {
+impl ShownToolCall {
     /// `Bash: git status`
     fn heading(&self) -> String {
         let name = self.name.as_deref().or(self.title.as_deref()).unwrap_or("a tool");
-        let brief = self.input.as_ref().map(|input| Asked::new(input).brief()).filter(|brief| brief != "{}");
+        let brief = self.input.as_ref().map(|input| ToolInput::new(input).summary()).filter(|brief| brief != "{}");
         let brief = brief.or_else(|| self.title.clone()).filter(|brief| brief != name);
         match brief {
             Some(brief) => format!("{}: {}", clean::exact_line(name), clean::exact_line(&brief)),
@@ -72,9 +72,10 @@ impl Call {
 
 fn excerpt(output: &str) -> Vec<String> {
     let all: Vec<&str> = output.trim().lines().collect();
-    let mut lines: Vec<String> = all.iter().take(OUTPUT_LINES).map(|line| format!("  {}", clean::line(line))).collect();
-    if all.len() > OUTPUT_LINES {
-        lines.push(format!("  … {} more lines", all.len() - OUTPUT_LINES));
+    let mut lines: Vec<String> =
+        all.iter().take(MAX_OUTPUT_LINES).map(|line| format!("  {}", clean::line(line))).collect();
+    if all.len() > MAX_OUTPUT_LINES {
+        lines.push(format!("  … {} more lines", all.len() - MAX_OUTPUT_LINES));
     }
     lines
 }
@@ -85,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_call_is_named_once_with_its_command_and_its_output() {
-        let mut calls = ToolCalls::default();
+        let mut calls = ShownToolCalls::default();
         let mut said = |json: &str| calls.take(&Json::from_text(json).unwrap()).map(|(_, text)| text);
         let started = r#"{"id":"1","name":"Bash","status":"started","input":{"command":"ls"}}"#;
         assert_eq!(said(started).as_deref(), Some("Bash: ls"));

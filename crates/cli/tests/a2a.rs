@@ -4,18 +4,18 @@ use std::io::BufRead as _;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, http};
+use crate::harness::{TestHome, http};
 
 const VERSION: (&str, &str) = ("a2a-version", "1.0");
 
 /// What a stream brought so far: the text of the answer, and the state.
 #[derive(Default)]
-struct Seen {
+struct StreamedTask {
     text: String,
     state: String,
 }
 
-impl Seen {
+impl StreamedTask {
     /// By the rules of a client: the task replaces everything, an update goes on or replaces.
     fn hear(&mut self, update: &Value) {
         let text = |artifact: &Value| -> String {
@@ -54,7 +54,7 @@ impl Seen {
 /// The hub is killed, not stopped, in the middle of a stream: who joins again misses nothing.
 #[test]
 fn a_stream_goes_on_after_the_hub_was_killed() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let address = hub.address().to_owned();
     let bearer = format!("Bearer {}", home.owner_key());
@@ -68,7 +68,7 @@ fn a_stream_goes_on_after_the_hub_was_killed() {
     let id = sent["task"]["id"].as_str().unwrap().to_owned();
     let watch = || http::open("GET", &format!("{base}/tasks/{id}:subscribe"), &headers).unwrap().lines();
 
-    let (mut seen, mut lines) = (Seen::default(), watch());
+    let (mut seen, mut lines) = (StreamedTask::default(), watch());
     assert!(seen.until(&mut lines, |seen| seen.text.contains("one")));
     hub.process.kill();
     assert!(!seen.until(&mut lines, |seen| seen.state == "TASK_STATE_COMPLETED"), "the stream breaks off");
@@ -85,7 +85,7 @@ fn a_stream_goes_on_after_the_hub_was_killed() {
 /// What a stream says is the agent's alone: neither that it was started nor the name of the device is a message of it.
 #[test]
 fn a_stream_has_the_agents_words_and_nobody_elses() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let bearer = format!("Bearer {}", home.owner_key());
     let headers = [("authorization", bearer.as_str()), VERSION];
@@ -106,7 +106,7 @@ fn a_stream_has_the_agents_words_and_nobody_elses() {
 /// A context that is new belongs to the task that it came with: when that is refused, nothing is left of it.
 #[test]
 fn a_refused_message_opens_no_conversation() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     home.attache(&["quotas", "set", "--agent", "builder", "--calls", "1"]).succeeds();

@@ -4,11 +4,11 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::harness::{Home, until};
+use crate::harness::{TestHome, until};
 
 #[test]
 fn rules_are_shown_set_and_questioned() {
-    let home = Home::new();
+    let home = TestHome::new();
     let file = home.path().join("permissions.yaml");
     fs::write(&file, "default: own\n").unwrap();
     let path = file.to_str().unwrap();
@@ -44,7 +44,7 @@ fn rules_are_shown_set_and_questioned() {
 
 #[test]
 fn a_wrong_permissions_file_refuses_the_start() {
-    let home = Home::new();
+    let home = TestHome::new();
     let file = home.path().join("permissions.yaml");
     fs::write(&file, "agents:\n  - laptop\n").unwrap();
     let ran = home.attache(&["hub", "--listen", "127.0.0.1:0", "--permissions", file.to_str().unwrap()]).exits(1);
@@ -53,7 +53,7 @@ fn a_wrong_permissions_file_refuses_the_start() {
 
 #[test]
 fn quotas_are_set_and_usage_is_summed_up() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     home.attache(&["quotas", "set", "--agent", "builder", "--calls", "1", "--cost", "0.5"]).succeeds();
@@ -95,7 +95,7 @@ fn quotas_are_set_and_usage_is_summed_up() {
 
 #[test]
 fn an_export_that_was_edited_cut_or_reordered_is_found_out() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let rules = home.path().join("rules.yaml");
@@ -137,7 +137,7 @@ fn an_export_that_was_edited_cut_or_reordered_is_found_out() {
 
 #[test]
 fn a_log_that_lost_its_end_or_was_made_anew_is_found_out_by_an_earlier_export() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let file = home.path().join("earlier.jsonl");
@@ -148,7 +148,7 @@ fn a_log_that_lost_its_end_or_was_made_anew_is_found_out_by_an_earlier_export() 
     home.attache(&["audit", "verify", "--against", path]).succeeds();
 
     // Another hub with a log of its own stands for one whose log was rebuilt: it fits itself, and nothing else.
-    let other = Home::new();
+    let other = TestHome::new();
     let rebuilt = other.hub(&[]);
     for name in ["builder", "second", "third"] {
         rebuilt.add_agent(name);
@@ -160,7 +160,7 @@ fn a_log_that_lost_its_end_or_was_made_anew_is_found_out_by_an_earlier_export() 
     hub.add_agent("third");
     let ahead = home.attache(&["audit", "export"]).succeeds().stdout;
     assert!(ahead.lines().count() > export.lines().count());
-    let behind = Home::new();
+    let behind = TestHome::new();
     let _shorter = behind.hub(&[]);
     fs::write(&file, ahead).unwrap();
     behind.attache(&["audit", "verify", "--against", path]).exits(1);

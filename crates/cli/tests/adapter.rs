@@ -4,9 +4,9 @@ use std::{fs, io::Write as _, os::unix::fs::PermissionsExt as _, process::Stdio}
 
 use serde_json::json;
 
-use crate::harness::{Home, http, process, until};
+use crate::harness::{TestHome, http, process, until};
 
-fn secret_of(home: &Home, url: &str) -> (std::path::PathBuf, String) {
+fn secret_of(home: &TestHome, url: &str) -> (std::path::PathBuf, String) {
     let name = url.trim_start_matches("http://").replace(':', "_");
     let path = home.a2a().join("adapters").join(name);
     let secret = fs::read_to_string(&path).unwrap().trim().to_owned();
@@ -23,7 +23,7 @@ fn task(text: &str) -> serde_json::Value {
 
 #[test]
 fn the_secret_is_private_works_and_goes_with_the_adapter() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (adapter, url) = home.adapter(&["shell"]);
     let (path, secret) = secret_of(&home, &url);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -40,7 +40,7 @@ fn the_secret_is_private_works_and_goes_with_the_adapter() {
 
 #[test]
 fn a_chosen_port_keeps_its_secret_for_the_profiles_that_know_it() {
-    let home = Home::new();
+    let home = TestHome::new();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let listen = port.to_string();
     let start = || home.ready("adapter", &["adapter", "shell", "--listen", &listen]);
@@ -54,10 +54,10 @@ fn a_chosen_port_keeps_its_secret_for_the_profiles_that_know_it() {
 
 #[test]
 fn a_task_sees_no_secrets_of_the_environment() {
-    let home = Home::new();
+    let home = TestHome::new();
     let mut command = home.command(&["adapter", "shell", "--pass-env", "WANTED", "--ready-file", "ready"]);
     command.env("PLANTED_SECRET", "x").env("WANTED", "y");
-    let _adapter = process::Process::spawn("adapter", &mut command, &home.logs());
+    let _adapter = process::TestProcess::spawn("adapter", &mut command, &home.logs());
     let file = home.path().join("ready");
     let ready: serde_json::Value =
         until("the adapter", || serde_json::from_slice(&fs::read(&file).unwrap_or_default()).ok());
@@ -73,7 +73,7 @@ fn a_task_sees_no_secrets_of_the_environment() {
 
 #[test]
 fn it_ends_when_its_parent_is_gone() {
-    let home = Home::new();
+    let home = TestHome::new();
     let mut command = home.command(&["adapter", "shell", "--exit-with-parent", "--ready-file", "ready"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();

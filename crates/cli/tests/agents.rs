@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::harness::Home;
+use crate::harness::TestHome;
 
 #[test]
 fn an_agent_is_changed() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     home.attache(&["agents", "add", "builder", "--a2a", "{\"hidden\":true}"]).succeeds();
     assert_eq!(hub.get("/api/v1/agent-accounts/builder")["a2a"], serde_json::json!({"hidden": true}));
@@ -36,7 +36,7 @@ fn an_agent_is_changed() {
 
 #[test]
 fn an_agent_elsewhere_is_added_and_asked() {
-    let (here, there) = (Home::new(), Home::new());
+    let (here, there) = (TestHome::new(), TestHome::new());
     let hub = here.hub(&["--egress-allow", "127.0.0.1"]);
     let up = there.up(&[]);
     up.agent_is("local", "online");
@@ -64,7 +64,7 @@ fn an_agent_elsewhere_is_added_and_asked() {
 
 #[test]
 fn a_pairing_code_comes_with_an_address_that_a_device_can_reach() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let said = home.attache(&["agents", "code", "builder"]).succeeds().stderr;
@@ -85,7 +85,7 @@ fn a_pairing_code_comes_with_an_address_that_a_device_can_reach() {
 
 #[test]
 fn what_needed_curl_has_a_command() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     let args = ["agents", "add", "builder", "--skill", "review=Reviews changes", "--skill", "deploy"];
     home.attache(&args).succeeds();
@@ -115,7 +115,7 @@ fn what_needed_curl_has_a_command() {
 
 #[test]
 fn hints_are_for_the_command_line() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     home.attache(&["users", "add", "vic", "--role", "viewer"]).succeeds();
@@ -133,7 +133,7 @@ fn hints_are_for_the_command_line() {
 
 #[test]
 fn every_request_is_a_line_of_the_log() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     home.attache(&["agents", "show", "builder"]).succeeds();

@@ -7,20 +7,20 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, until};
+use crate::harness::{TestHome, TestHub, until};
 
 /// A device that the test plays, with the run that it claimed.
-struct Device<'a> {
-    hub: &'a Server,
+struct ApprovalDevice<'a> {
+    hub: &'a TestHub,
     token: String,
     run: String,
     epoch: i64,
 }
 
-impl<'a> Device<'a> {
+impl<'a> ApprovalDevice<'a> {
     /// Pairs with the agent and claims its next run.
     #[track_caller]
-    fn claim(hub: &'a Server, agent: &str) -> Self {
+    fn claim(hub: &'a TestHub, agent: &str) -> Self {
         let device = hub.attach(&hub.pairing_code(agent));
         let token = device["runtime_token"].as_str().unwrap().to_owned();
         let id = device["agent_id"].as_str().unwrap();
@@ -79,11 +79,11 @@ impl<'a> Device<'a> {
 
 #[test]
 fn what_would_change_is_shown_and_what_is_not_told_is_said() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     hub.create_run("builder", "upgrade the parser");
-    let device = Device::claim(&hub, "builder");
+    let device = ApprovalDevice::claim(&hub, "builder");
     let body = json!({
         "epoch": device.epoch, "tool": "Edit", "input": {}, "undisclosed": ["input", "paths"],
         "diff": "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\u{1b}[31m\n",
@@ -101,23 +101,23 @@ fn what_would_change_is_shown_and_what_is_not_told_is_said() {
 /// The power goes between the question and the answer, and again between the answer and its reader.
 #[test]
 fn a_request_and_its_decision_outlive_a_hub_that_is_killed() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     hub.create_run("builder", "clean up");
-    let Device { token, run, epoch, .. } = Device::claim(&hub, "builder");
-    let again = |hub: &Server| {
+    let ApprovalDevice { token, run, epoch, .. } = ApprovalDevice::claim(&hub, "builder");
+    let again = |hub: &TestHub| {
         hub.process.kill();
         home.hub(&["--listen", hub.address()])
     };
-    let request = Device { hub: &hub, token: token.clone(), run: run.clone(), epoch }
+    let request = ApprovalDevice { hub: &hub, token: token.clone(), run: run.clone(), epoch }
         .ask("shell", &json!({ "command": "rm -r build" }));
     let second = again(&hub);
-    let device = Device { hub: &second, token: token.clone(), run: run.clone(), epoch };
+    let device = ApprovalDevice { hub: &second, token: token.clone(), run: run.clone(), epoch };
     assert_eq!(device.answer(&request)["approved"], Value::Null);
     home.attache(&["approvals", "approve", &request]).succeeds();
     let third = again(&second);
-    assert_eq!(Device { hub: &third, token, run, epoch }.answer(&request)["approved"], true);
+    assert_eq!(ApprovalDevice { hub: &third, token, run, epoch }.answer(&request)["approved"], true);
     // Once decided it stays decided, and the log says by whom, over what and from where.
     home.attache(&["approvals", "deny", &request]).exits(1);
     let shown = home.attache(&["approvals", "show", &request, "--json"]).succeeds().json();
@@ -131,11 +131,11 @@ fn a_request_and_its_decision_outlive_a_hub_that_is_killed() {
 
 #[test]
 fn a_hidden_input_is_listed_by_what_is_known_and_allowed_once_only() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("gemini");
     hub.create_run("gemini", "make a file");
-    let device = Device::claim(&hub, "gemini");
+    let device = ApprovalDevice::claim(&hub, "gemini");
     let body = json!({
         "epoch": device.epoch, "tool": "execute", "input": {}, "undisclosed": ["input", "paths"], "reason": "touch g1.txt",
     });
@@ -157,13 +157,13 @@ fn a_hidden_input_is_listed_by_what_is_known_and_allowed_once_only() {
 
 #[test]
 fn a_request_is_listed_shown_and_decided_once() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let said = home.attache(&["approvals"]).succeeds();
     assert!(said.stdout.is_empty() && said.stderr.starts_with("Nothing waits for an answer."), "{}", said.stderr);
     hub.create_run("builder", "upgrade the parser");
-    let device = Device::claim(&hub, "builder");
+    let device = ApprovalDevice::claim(&hub, "builder");
     let id = device.ask("Run", &json!({ "command": "git push --force origin main", "timeout": 60 }));
 
     let list = home.attache(&["approvals", "--json"]).succeeds().json();
@@ -208,11 +208,11 @@ fn a_request_is_listed_shown_and_decided_once() {
 
 #[test]
 fn wrong_usage_unknown_requests_and_viewers_are_refused() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     hub.create_run("builder", "go");
-    let device = Device::claim(&hub, "builder");
+    let device = ApprovalDevice::claim(&hub, "builder");
     let id = device.ask("Run", &json!({ "command": "ls" }));
     for args in [
         &["approvals", "approve", "run_1"][..],
@@ -238,11 +238,11 @@ fn wrong_usage_unknown_requests_and_viewers_are_refused() {
 
 #[test]
 fn a_standing_answer_is_listed_counts_and_is_revoked() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     hub.create_run("builder", "go");
-    let device = Device::claim(&hub, "builder");
+    let device = ApprovalDevice::claim(&hub, "builder");
     let id = device.ask("Read", &json!({ "path": "a" }));
     let args = ["approvals", "approve", &id, "--scope", "agent", "--tool-pattern", "Read*", "--until", "7d"];
     let said = home.attache(&args).succeeds();
@@ -264,11 +264,11 @@ fn a_standing_answer_is_listed_counts_and_is_revoked() {
 
 #[test]
 fn what_an_agent_says_reaches_no_terminal_as_it_is() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     hub.create_run("builder", "go");
-    let device = Device::claim(&hub, "builder");
+    let device = ApprovalDevice::claim(&hub, "builder");
     let hostile = "ls \u{1b}]0;owned\u{7}\u{1b}[8mrm -rf ~\u{1b}[0m \u{202e}txt\u{200b}\u{a0}x\r";
     let id = device.ask("Run\u{202e}", &json!({ "command": hostile, "note": hostile, "more": [hostile] }));
     for args in [&["approvals"][..], &["approvals", "show", &id], &["runs", "show", &device.run]] {
@@ -284,11 +284,11 @@ fn what_an_agent_says_reaches_no_terminal_as_it_is() {
 
 #[test]
 fn ask_says_with_which_command_a_waiting_run_goes_on() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let asking = home.spawn("ask", &["ask", "builder", "publish it", "--hub", &hub.url]);
-    let device = Device::claim(&hub, "builder");
+    let device = ApprovalDevice::claim(&hub, "builder");
     let id = device.ask("Run", &json!({ "command": "cargo publish" }));
     let told = asking.tells("approvals approve");
     assert!(told.contains("waits for approval of Run: cargo publish"), "{told}");
@@ -316,11 +316,11 @@ fn ask_says_with_which_command_a_waiting_run_goes_on() {
 
 #[test]
 fn programs_read_no_talk_while_a_run_waits() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let asking = home.spawn("ask", &["ask", "builder", "publish it", "--json"]);
-    let device = Device::claim(&hub, "builder");
+    let device = ApprovalDevice::claim(&hub, "builder");
     let id = device.ask("Run", &json!({ "command": "cargo publish" }));
     home.attache(&["approvals", "approve", &id]).succeeds();
     device.complete("done");
@@ -335,7 +335,7 @@ fn a_person_at_a_terminal_types_the_input() {
         println!("skipped: `script` is not installed (Debian: apt-get install bsdutils)");
         return;
     }
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let log = home.path().join("screen");
@@ -343,7 +343,7 @@ fn a_person_at_a_terminal_types_the_input() {
     let mut command = home.program("script");
     command.args(["-q", "-f", "-e", "-c", &line]).arg(&log).env("TERM", "dumb");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let device = Device::claim(&hub, "builder");
+    let device = ApprovalDevice::claim(&hub, "builder");
     let question = device.wonder("main or next?");
     let screen = || std::fs::read_to_string(&log).unwrap_or_default();
     until("the question to be on the screen", || screen().contains("type your answer").then_some(()));

@@ -4,15 +4,15 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, process, until};
+use crate::harness::{TestHome, TestHub, process, until};
 
 /// The events of a run so far, as text.
-fn events(hub: &Server, run: &str) -> String {
+fn events(hub: &TestHub, run: &str) -> String {
     hub.get(&format!("/api/v1/task-runs/{run}/events")).to_string()
 }
 
 /// A device that the test plays: it claims the next run of an agent. Its token, and the run as it is shown to it.
-fn claimed(hub: &Server, agent: &str) -> (String, Value) {
+fn claimed(hub: &TestHub, agent: &str) -> (String, Value) {
     let device = hub.attach(&hub.pairing_code(agent));
     let token = device["runtime_token"].as_str().unwrap().to_owned();
     let id = device["agent_id"].as_str().unwrap();
@@ -23,14 +23,14 @@ fn claimed(hub: &Server, agent: &str) -> (String, Value) {
     (token, run)
 }
 
-fn claim(hub: &Server, agent: &str) -> (String, String, i64) {
+fn claim(hub: &TestHub, agent: &str) -> (String, String, i64) {
     let (token, run) = claimed(hub, agent);
     (token, run["task_run_id"].as_str().unwrap().to_owned(), run["epoch"].as_i64().unwrap())
 }
 
 #[test]
 fn an_answer_whose_pieces_were_lost_is_printed_whole() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let asking = home.spawn("ask", &["ask", "builder", "count"]);
@@ -48,7 +48,7 @@ fn an_answer_whose_pieces_were_lost_is_printed_whole() {
 
 #[test]
 fn a_key_that_cannot_follow_a_run_starts_none() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let key = home.path().join("call.key");
@@ -61,7 +61,7 @@ fn a_key_that_cannot_follow_a_run_starts_none() {
 
 #[test]
 fn a_failed_run_shows_what_came_of_it() {
-    let home = Home::new();
+    let home = TestHome::new();
     let _up = home.up(&[]);
     let ran = home.attache(&["ask", "local", "echo begun; exit 3"]).exits(1);
     assert_eq!(ran.stdout, "begun\n");
@@ -69,7 +69,7 @@ fn a_failed_run_shows_what_came_of_it() {
 
 #[test]
 fn exit_codes_follow_the_run() {
-    let home = Home::new();
+    let home = TestHome::new();
     let _up = home.up(&[]);
     let ran = home.attache(&["ask", "local", "echo oops >&2; exit 3"]).exits(1);
     assert_eq!(ran.stdout, "");
@@ -86,7 +86,7 @@ fn exit_codes_follow_the_run() {
 
 #[test]
 fn json_is_the_run_at_its_end() {
-    let home = Home::new();
+    let home = TestHome::new();
     let _up = home.up(&[]);
     let ran = home.attache(&["ask", "local", "printf hi; echo talk >&2", "--json"]).succeeds();
     assert_eq!(ran.stderr, "", "programs read no talk");
@@ -111,7 +111,7 @@ fn json_is_the_run_at_its_end() {
 
 #[test]
 fn a_time_out_exits_with_124_and_cancels_the_run() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let ran = home.attache(&["ask", "local", "sleep 600", "--timeout", "1"]).exits(124);
     assert!(ran.stderr.contains("the run is cancelled"), "{}", ran.stderr);
@@ -125,7 +125,7 @@ fn a_time_out_exits_with_124_and_cancels_the_run() {
 
 #[test]
 fn an_interrupt_cancels_the_run() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     // What the task says on standard error comes later in the stream, so `ask` has the answer's begin by then.
     let task = "echo begun; sleep 0.5; echo said-later >&2; sleep 600";
@@ -140,7 +140,7 @@ fn an_interrupt_cancels_the_run() {
 
 #[test]
 fn an_agent_that_is_offline_is_explained_and_the_run_waits() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let asking = home.spawn("ask", &["ask", "builder", "echo late"]);
@@ -154,7 +154,7 @@ fn an_agent_that_is_offline_is_explained_and_the_run_waits() {
 
 #[test]
 fn the_same_idempotency_key_is_the_same_run() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let ask = || {
@@ -166,7 +166,7 @@ fn the_same_idempotency_key_is_the_same_run() {
 
 #[test]
 fn a_budget_goes_along_with_the_task() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     home.attache(&["ask", "builder", "true", "--no-wait", "--cost", "0.10", "--tokens", "2000"]).succeeds();
@@ -178,7 +178,7 @@ fn a_budget_goes_along_with_the_task() {
 
 #[test]
 fn the_task_comes_from_standard_input_too() {
-    let home = Home::new();
+    let home = TestHome::new();
     let _up = home.up(&[]);
     let mut command = home.command(&["ask", "local", "-"]);
     let mut child = command
@@ -194,7 +194,7 @@ fn the_task_comes_from_standard_input_too() {
 
 #[test]
 fn a_watcher_survives_a_restart_of_the_hub() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let address = hub.address().to_owned();
     let id = hub.create_run("builder", "echo one; sleep 4; echo two");
@@ -216,7 +216,7 @@ fn what_an_agent_prints_cannot_drive_the_terminal() {
         println!("skipped: `script` is not installed (Debian: apt-get install bsdutils)");
         return;
     }
-    let home = Home::new();
+    let home = TestHome::new();
     let (_hub, _runtime) = home.hub_with_builder();
     let hostile =
         "\u{1b}]0;owned\u{7}\u{1b}[2J\u{1b}]8;;http://evil.example\u{1b}\\click\u{1b}]8;;\u{1b}\\ \u{202e}gpj.exe";
@@ -240,7 +240,7 @@ fn what_an_agent_prints_cannot_drive_the_terminal() {
 
 #[test]
 fn a_run_may_take_as_long_as_its_caller_its_agent_or_the_hub_says() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&["--run-timeout", "3h"]);
     hub.add_agent("builder");
     let limit = |more: &[&str]| {
@@ -263,7 +263,7 @@ fn a_run_may_take_as_long_as_its_caller_its_agent_or_the_hub_says() {
 
 #[test]
 fn a_run_is_stopped_when_its_own_time_is_over() {
-    let home = Home::new();
+    let home = TestHome::new();
     let _up = home.up(&[]);
     let ran = home.attache(&["ask", "local", "sleep 600", "--run-timeout", "1s"]).exits(1);
     assert!(ran.stderr.contains("(timed_out)"), "{}", ran.stderr);
@@ -271,7 +271,7 @@ fn a_run_is_stopped_when_its_own_time_is_over() {
 
 #[test]
 fn files_come_with_the_task() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     std::fs::write(home.path().join("dot.png"), [0x89, b'P', b'N', b'G', 0]).unwrap();
@@ -302,7 +302,7 @@ fn files_come_with_the_task() {
 /// What is too large for the request travels as an artifact, and the device puts it where smaller files are.
 #[test]
 fn a_large_file_comes_with_the_task_too() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     up.agent_is("local", "online");
     let bytes: Vec<u8> = (0..9_000_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
@@ -331,7 +331,7 @@ fn a_large_file_comes_with_the_task_too() {
 
 #[test]
 fn a_file_that_is_too_large_for_the_hub_is_refused_before_anything_runs() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&["--max-artifact-bytes", "1000000"]);
     hub.add_agent("builder");
     std::fs::write(home.path().join("large.bin"), vec![0; 2_000_000]).unwrap();
@@ -343,7 +343,7 @@ fn a_file_that_is_too_large_for_the_hub_is_refused_before_anything_runs() {
 
 #[test]
 fn a_pipe_gets_the_answer_as_it_comes_where_that_is_wanted() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let asking = home.spawn("ask", &["ask", "builder", "count", "--stream"]);
@@ -359,7 +359,7 @@ fn a_pipe_gets_the_answer_as_it_comes_where_that_is_wanted() {
 
 #[test]
 fn runs_are_found_by_time_caller_text_and_what_they_wait_for() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     home.attache(&["users", "add", "ada"]).succeeds();

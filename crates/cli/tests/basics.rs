@@ -1,6 +1,6 @@
 //! What every command has in common: help, version, exit codes, where data and talk go.
 
-use crate::harness::{Home, Process, until};
+use crate::harness::{TestHome, TestProcess, until};
 
 const HELP: &str = "\
 Put agents on any machine to work, and see, approve, stop and account for what they do
@@ -66,20 +66,20 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 denied, 5 unreachable, 6 par
 
 #[test]
 fn the_version_goes_to_standard_output() {
-    let ran = Home::new().attache(&["--version"]).succeeds();
+    let ran = TestHome::new().attache(&["--version"]).succeeds();
     assert_eq!(ran.stdout, concat!("attache ", env!("CARGO_PKG_VERSION"), "\n"));
     assert_eq!(ran.stderr, "");
 }
 
 #[test]
 fn the_help_names_every_command() {
-    let ran = Home::new().attache(&["--help"]).succeeds();
+    let ran = TestHome::new().attache(&["--help"]).succeeds();
     assert_eq!(ran.stdout, HELP);
 }
 
 #[test]
 fn every_command_has_examples_in_its_help() {
-    let home = Home::new();
+    let home = TestHome::new();
     let commands = HELP.lines().take_while(|line| *line != "Options:").filter(|line| line.starts_with("  "));
     let mut names: Vec<_> = commands.map(|line| vec![line.split_whitespace().next().unwrap()]).collect();
     names.extend(["pair", "start", "status", "profiles", "unpair"].map(|name| vec!["runtime", name]));
@@ -92,7 +92,7 @@ fn every_command_has_examples_in_its_help() {
 
 #[test]
 fn wrong_usage_exits_with_2() {
-    let home = Home::new();
+    let home = TestHome::new();
     for args in [
         &["frobnicate"][..],
         &["ask", "local"],
@@ -112,7 +112,7 @@ fn wrong_usage_exits_with_2() {
 
 #[test]
 fn wrong_usage_is_one_line_of_json_when_asked_for() {
-    let home = Home::new();
+    let home = TestHome::new();
     for (args, message) in [
         (&["ask", "local", "--json"][..], "the following required arguments were not provided: <TASK>"),
         (&["--json", "frobnicate"], "unrecognized subcommand 'frobnicate'"),
@@ -132,7 +132,7 @@ fn wrong_usage_is_one_line_of_json_when_asked_for() {
 
 #[test]
 fn a_hub_that_is_not_there_exits_with_5_and_says_what_to_do() {
-    let home = Home::new();
+    let home = TestHome::new();
     // Port 9 is `discard`; nothing listens there.
     let ran = home.attache(&["agents", "--hub", "http://127.0.0.1:9"]).exits(5);
     assert!(ran.stderr.starts_with("error: cannot reach the hub at http://127.0.0.1:9"), "{}", ran.stderr);
@@ -145,7 +145,7 @@ fn a_hub_that_is_not_there_exits_with_5_and_says_what_to_do() {
 
 #[test]
 fn the_owner_key_is_not_offered_to_a_stranger_at_the_address_of_a_hub_that_is_gone() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     let address = hub.address().to_owned();
     home.attache(&["agents"]).succeeds();
@@ -159,7 +159,7 @@ fn the_owner_key_is_not_offered_to_a_stranger_at_the_address_of_a_hub_that_is_go
 }
 
 /// Answers every call with a status and a body that no hub sends, and gives the head of the first.
-fn stranger(status: &str, call: impl FnOnce(&str) -> Process) -> (Process, String) {
+fn stranger(status: &str, call: impl FnOnce(&str) -> TestProcess) -> (TestProcess, String) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let asking = call(&format!("http://{}", listener.local_addr().unwrap()));
     let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno");
@@ -184,7 +184,7 @@ fn stranger(status: &str, call: impl FnOnce(&str) -> Process) -> (Process, Strin
 
 #[test]
 fn a_server_that_is_no_hub_is_called_that() {
-    let home = Home::new();
+    let home = TestHome::new();
     for status in ["404 Not Found", "501 Unsupported method"] {
         let (asking, _) = stranger(status, |url| home.spawn("agents", &["agents", "--hub", url]));
         let told = asking.stderr();
@@ -201,7 +201,7 @@ fn a_server_that_is_no_hub_is_called_that() {
 
 #[test]
 fn the_owner_key_is_not_offered_to_another_port_of_this_machine() {
-    let home = Home::new();
+    let home = TestHome::new();
     let _hub = home.hub(&[]);
     let (asking, heard) = stranger("401 Unauthorized", |url| home.spawn("agents", &["agents", "--hub", url]));
     assert!(heard.starts_with("get /api/v1/agent-accounts"), "{heard}");
@@ -212,14 +212,14 @@ fn the_owner_key_is_not_offered_to_another_port_of_this_machine() {
 
 #[test]
 fn the_owner_key_is_used_under_every_name_of_this_machine() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     home.attache(&["agents", "--hub", &hub.url.replace("127.0.0.1", "localhost")]).succeeds();
 }
 
 #[test]
 fn a_device_without_a_profile_exits_with_3_and_does_not_invite_to_make_a_new_agent() {
-    let home = Home::new();
+    let home = TestHome::new();
     for args in [&["runtime", "start"][..], &["runtime", "status"], &["runtime", "unpair"]] {
         let ran = home.attache(args).exits(3);
         assert!(ran.stderr.contains("attache runtime pair CODE"), "{}", ran.stderr);
@@ -229,7 +229,7 @@ fn a_device_without_a_profile_exits_with_3_and_does_not_invite_to_make_a_new_age
 
 #[test]
 fn completions_are_printed_for_every_shell() {
-    let home = Home::new();
+    let home = TestHome::new();
     for shell in ["bash", "zsh", "fish"] {
         let ran = home.attache(&["completions", shell]).succeeds();
         assert!(ran.stdout.contains("conversations"), "{shell}");
@@ -238,16 +238,16 @@ fn completions_are_printed_for_every_shell() {
 
 #[test]
 fn the_second_name_is_the_runtime_command() {
-    let home = Home::new();
+    let home = TestHome::new();
     let mut command = home.program(env!("CARGO_BIN_EXE_a2a-runtime"));
-    let ran = crate::harness::Ran::of(command.arg("--help"), &home.logs()).succeeds();
+    let ran = crate::harness::FinishedProcess::of(command.arg("--help"), &home.logs()).succeeds();
     assert!(ran.stdout.contains("pair") && ran.stdout.contains("unpair"), "{}", ran.stdout);
 }
 
 /// As the scripts ask: names from the hub, words from the help, and silence where nobody answers.
 #[test]
 fn agents_and_words_are_completed() {
-    let home = Home::new();
+    let home = TestHome::new();
     let complete = |words: &[&str]| {
         let ran = home.attache(&[&["complete", "--"], words].concat()).succeeds();
         assert_eq!(ran.stderr, "", "{words:?}");
@@ -274,6 +274,6 @@ fn agents_and_words_are_completed() {
          echo \"${{COMPREPLY[*]}}\"",
         script.display()
     );
-    let ran = crate::harness::Ran::of(home.program("bash").args(["-c", &press]), &home.logs()).succeeds();
+    let ran = crate::harness::FinishedProcess::of(home.program("bash").args(["-c", &press]), &home.logs()).succeeds();
     assert_eq!((&*ran.stdout, &*ran.stderr), ("reviewer\nconversations\n", ""));
 }

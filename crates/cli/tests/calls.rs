@@ -1,10 +1,10 @@
 //! The call API from outside: scenario by scenario as `docs/calls.md` tells it, against the real programs.
 
-use attache_client::{Client, Update};
+use attache_client::{CallUpdate, Client};
 use attache_protocol::wire::call::{CallId, CallStatus};
 use serde_json::{Value, json};
 
-use crate::harness::{Home, http, until};
+use crate::harness::{TestHome, http, until};
 
 /// Sends a request with the owner's key, or another one.
 fn ask(key: &str, method: &str, url: &str, body: Option<&Value>) -> (u16, Value) {
@@ -25,7 +25,7 @@ fn ended(key: &str, hub: &str, call: &str) -> Value {
 /// The first scenario: the cloud's assistant asks the agent on a laptop, whose runtime holds the connection.
 #[test]
 fn the_cloud_asks_the_agent_on_a_laptop() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let key = home.owner_key();
     let body = json!({"task": "echo nine modules", "context": {"files": ["a.py"]}});
@@ -41,7 +41,7 @@ fn the_cloud_asks_the_agent_on_a_laptop() {
 /// The second scenario: an agent on a laptop asks the organisation's knowledge agent, with the SDK and its own key.
 #[test]
 fn an_agent_on_a_laptop_asks_the_knowledge_agent_elsewhere() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let owner = home.owner_key();
     let body = json!({"agent_id": "user123-laptop", "capabilities": ["file_read"]});
@@ -67,7 +67,7 @@ fn an_agent_on_a_laptop_asks_the_knowledge_agent_elsewhere() {
 /// The hub is killed while the agent works: the SDK's stream goes on where it broke, without loss or repetition.
 #[test]
 fn a_watch_outlives_the_hub() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let address = hub.address().to_owned();
     let gate = home.path().join("gate");
@@ -79,9 +79,9 @@ fn a_watch_outlives_the_hub() {
     let mut hub = Some(hub);
     let reply = loop {
         match runtime.block_on(updates.next()).unwrap().unwrap() {
-            Update::Message { kind, text, .. } if kind == "chunk" => said += &text.unwrap(),
-            Update::Message { .. } | Update::Progress { .. } => {}
-            Update::Completed(reply) => break reply,
+            CallUpdate::Message { kind, text, .. } if kind == "chunk" => said += &text.unwrap(),
+            CallUpdate::Message { .. } | CallUpdate::Progress { .. } => {}
+            CallUpdate::Completed(reply) => break reply,
         }
         if said.contains("one") && !gate.exists() {
             hub.take().unwrap().process.kill();

@@ -1,10 +1,10 @@
 //! `attache channels`: what is connected, what was, and what happened to it.
 
-use crate::harness::{Home, until};
+use crate::harness::{TestHome, until};
 
 #[test]
 fn a_runtimes_channel_is_listed_shown_and_told_of() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let none = home.attache(&["channels"]).succeeds();
@@ -40,7 +40,7 @@ fn a_runtimes_channel_is_listed_shown_and_told_of() {
 
 #[test]
 fn unknown_channels_and_wrong_usage_have_their_exit_codes() {
-    let home = Home::new();
+    let home = TestHome::new();
     let _hub = home.hub(&[]);
     home.attache(&["channels", "show", "chn_00000000000000000000000000000000"]).exits(3);
     home.attache(&["channels", "events", "chn_00000000000000000000000000000000"]).exits(3);

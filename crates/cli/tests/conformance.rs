@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, until};
+use crate::harness::{TestHome, TestHub, until};
 
 /// A run as the hub makes it of an A2A message.
-fn send(hub: &Server, id: &str, version: &str) -> String {
+fn send(hub: &TestHub, id: &str, version: &str) -> String {
     let message = json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": "TCK"}]});
     let input = json!({"text": "TCK", "message": message, "a2a_version": version});
     let reply = hub.post("/api/v1/task-runs", &json!({"agent_id": "tck", "input": input})).expect(201);
     reply.json()["task_run_id"].as_str().unwrap().to_owned()
 }
 
-fn waiting(hub: &Server, run: &str) {
+fn waiting(hub: &TestHub, run: &str) {
     until(&format!("{run} to wait for input"), || (hub.run(run)["waiting"] == "input").then_some(()));
 }
 
 /// The artifacts of a run's stream.
-fn made(hub: &Server, run: &str) -> Vec<Value> {
+fn made(hub: &TestHub, run: &str) -> Vec<Value> {
     let page = hub.get(&format!("/api/v1/task-runs/{run}/events"));
     let events = page["events"].as_array().unwrap().iter();
     events.filter(|event| event["type"] == "artifact.changed").map(|event| event["data"].clone()).collect()
@@ -25,7 +25,7 @@ fn made(hub: &Server, run: &str) -> Vec<Value> {
 
 #[test]
 fn the_kits_agent_works_on_many_tasks_at_a_time() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("tck");
     let (_adapter, url) = home.adapter(&["conformance", "--streaming-timeout", "0.2"]);
@@ -87,7 +87,7 @@ fn the_kits_agent_works_on_many_tasks_at_a_time() {
 
 #[test]
 fn numbers_that_make_no_sense_are_refused() {
-    let home = Home::new();
+    let home = TestHome::new();
     let bad = home.attache(&["adapter", "conformance", "--streaming-timeout", "601"]).exits(2);
     assert!(bad.stderr.contains("must be a number from 0 to 600"), "{}", bad.stderr);
     let bad = home.attache(&["runtime", "start", "--concurrency", "0"]).exits(2);

@@ -2,11 +2,11 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use crate::harness::Home;
+use crate::harness::TestHome;
 
 #[test]
 fn a_client_remembers_hubs_and_their_keys() {
-    let (server, other, client) = (Home::new(), Home::new(), Home::new());
+    let (server, other, client) = (TestHome::new(), TestHome::new(), TestHome::new());
     let (hub, second) = (server.hub(&[]), other.hub(&[]));
     hub.add_agent("builder");
     second.add_agent("crawler");

@@ -10,31 +10,31 @@ use std::{
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, until};
+use crate::harness::{TestHome, TestHub, until};
 
-fn database(home: &Home) -> PathBuf {
+fn database(home: &TestHome) -> PathBuf {
     home.a2a().join("hub/hub.db")
 }
 
 /// Changes the database of a hub that does not run.
-fn tamper(home: &Home, sql: &str) {
+fn tamper(home: &TestHome, sql: &str) {
     let connection = Connection::open(database(home)).unwrap();
     connection.execute_batch(sql).unwrap();
     connection.execute_batch("pragma wal_checkpoint(truncate)").unwrap();
 }
 
-fn runs(server: &Server) -> Vec<Value> {
+fn runs(server: &TestHub) -> Vec<Value> {
     server.get("/api/v1/task-runs?limit=100")["task_runs"].as_array().unwrap().clone()
 }
 
 /// Where a hub cannot start: what it says.
-fn refused(home: &Home) -> String {
+fn refused(home: &TestHome) -> String {
     home.attache(&["hub", "--listen", "127.0.0.1:0"]).exits(1).stderr
 }
 
 #[test]
 fn a_backup_of_a_busy_hub_is_a_whole_hub() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let ran = up.ask("local", "echo kept > kept.txt && echo kept.txt >> \"$ATTACHE_ARTIFACTS\"");
     assert_eq!(ran["status"], "completed", "{ran}");
@@ -57,7 +57,7 @@ fn a_backup_of_a_busy_hub_is_a_whole_hub() {
         0
     );
 
-    let other = Home::new();
+    let other = TestHome::new();
     let data = other.a2a().join("hub");
     fs::create_dir_all(&data).unwrap();
     assert!(Command::new("tar").args(["-xpf", name, "-C"]).arg(&data).status().unwrap().success());
@@ -71,7 +71,7 @@ fn a_backup_of_a_busy_hub_is_a_whole_hub() {
 
 #[test]
 fn an_idle_hub_is_one_whole_file() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     hub.create_run("builder", "x");
@@ -86,7 +86,7 @@ fn an_idle_hub_is_one_whole_file() {
 
 #[test]
 fn a_log_whose_front_was_cut_off_is_not_called_intact() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     (0..5).for_each(|_| drop(hub.create_run("builder", "x")));
@@ -109,7 +109,7 @@ fn a_log_whose_front_was_cut_off_is_not_called_intact() {
 
 #[test]
 fn every_field_of_a_row_is_covered_by_the_chain() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     hub.process.terminate();
@@ -121,7 +121,7 @@ fn every_field_of_a_row_is_covered_by_the_chain() {
 
 #[test]
 fn a_signed_checkpoint_knows_a_log_that_was_made_anew() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     hub.process.terminate();
@@ -150,7 +150,7 @@ fn a_signed_checkpoint_knows_a_log_that_was_made_anew() {
 
 #[test]
 fn a_lost_database_is_not_begun_anew_by_surprise() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.hub(&[]).process.terminate();
     let kept = home.path().join("kept.db");
     fs::rename(database(&home), &kept).unwrap();
@@ -168,7 +168,7 @@ fn a_lost_database_is_not_begun_anew_by_surprise() {
 
 #[test]
 fn a_lost_write_ahead_log_is_noticed() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     hub.process.kill();
@@ -183,7 +183,7 @@ fn a_lost_write_ahead_log_is_noticed() {
 
 #[test]
 fn one_damaged_row_does_not_hide_the_others() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let first = up.ask("local", "echo one")["task_run_id"].clone();
     let second = up.ask("local", "echo two")["task_run_id"].clone();
@@ -197,7 +197,7 @@ fn one_damaged_row_does_not_hide_the_others() {
 
 #[test]
 fn a_damaged_or_newer_database_is_called_so() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.hub(&[]).process.terminate();
     tamper(&home, "pragma user_version = 999;");
     let said = refused(&home);
@@ -214,7 +214,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn an_artifact_whose_bytes_were_changed_is_not_given_out() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let ran = up.ask("local", "echo right > it.txt && echo it.txt >> \"$ATTACHE_ARTIFACTS\"");
     let list = home.attache(&["artifacts", "list", ran["task_run_id"].as_str().unwrap(), "--json"]).succeeds().json();
@@ -231,7 +231,7 @@ fn an_artifact_whose_bytes_were_changed_is_not_given_out() {
 
 #[test]
 fn what_a_task_said_while_its_runtime_was_away_is_told() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let (adapter, url) = home.adapter(&["shell"]);
@@ -257,7 +257,7 @@ fn what_a_task_said_while_its_runtime_was_away_is_told() {
 fn a_damaged_run_in_the_queue_does_not_stop_the_others() {
     // What was asked cannot be read, or not even the state.
     for (damage, is_readable) in [("request = '{'", true), ("state = x'01'", false)] {
-        let home = Home::new();
+        let home = TestHome::new();
         let hub = home.hub(&[]);
         hub.add_agent("builder");
         let [bad, good] = ["echo bad", "echo good"].map(|task| hub.create_run("builder", task));
@@ -279,7 +279,7 @@ fn a_damaged_run_in_the_queue_does_not_stop_the_others() {
 
 #[test]
 fn a_damaged_run_at_work_is_ended_and_stops_nobody() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let bad = up.create_run("local", "sleep 30");
     until("the task to begin", || (up.run(&bad)["status"] == "running").then_some(()));

@@ -4,21 +4,21 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, process, until};
+use crate::harness::{TestHome, TestHub, process, until};
 
 /// A home with a hub, an agent that takes folders, and a folder to lend. Its daemon ends with it.
-struct Scene {
-    home: Home,
-    hub: Server,
+struct DelegationFixture {
+    home: TestHome,
+    hub: TestHub,
     agent: String,
     token: String,
     folder: String,
     url: String,
 }
 
-impl Scene {
+impl DelegationFixture {
     fn new() -> Self {
-        let home = Home::new();
+        let home = TestHome::new();
         let hub = home.hub(&[]);
         let agent = hub.add_agent("builder");
         let device = hub.attach(&hub.pairing_code("builder"));
@@ -58,7 +58,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for DelegationFixture {
     fn drop(&mut self) {
         let _ = self.home.command(&["daemon", "--stop"]).output();
     }
@@ -66,7 +66,7 @@ impl Drop for Scene {
 
 #[test]
 fn what_nobody_allowed_is_refused_with_the_command() {
-    let scene = Scene::new();
+    let scene = DelegationFixture::new();
     let (url, folder) = (&scene.url, &scene.folder);
     let refused = scene.home.attache(&["delegate", folder, "--to", url, "do it"]).exits(4);
     assert_eq!(refused.stdout, "");
@@ -97,7 +97,7 @@ fn what_nobody_allowed_is_refused_with_the_command() {
 
 #[test]
 fn a_delegation_waits_for_its_remote_and_is_cancelled() {
-    let scene = Scene::new().allowed();
+    let scene = DelegationFixture::new().allowed();
     let id = scene.delegate(&["--ttl", "600", "--access-mode", "ro"]);
     let shown = scene.until_status(&id, "invited");
     assert_eq!(
@@ -129,7 +129,7 @@ fn a_delegation_waits_for_its_remote_and_is_cancelled() {
 
 #[test]
 fn a_lease_that_nobody_takes_up_expires() {
-    let scene = Scene::new().allowed();
+    let scene = DelegationFixture::new().allowed();
     let ran = scene.home.attache(&["delegate", &scene.folder, "--to", &scene.url, "--ttl", "2", "do it"]).exits(124);
     assert!(ran.stderr.contains("invited") && ran.stderr.contains("error: START_EXPIRED"), "{}", ran.stderr);
     assert!(ran.stderr.contains("expired; nothing was lent\n") && !ran.stderr.contains(" ID`"), "{}", ran.stderr);
@@ -137,7 +137,7 @@ fn a_lease_that_nobody_takes_up_expires() {
 
 #[test]
 fn an_agent_that_takes_no_folders_is_named() {
-    let scene = Scene::new().allowed();
+    let scene = DelegationFixture::new().allowed();
     scene.declare(&json!([]));
     let ran = scene.home.attache(&["delegate", &scene.folder, "--to", &scene.url, "do it"]).exits(4);
     assert!(ran.stderr.contains("error: DECLINED: the agent builder takes no folders"), "{}", ran.stderr);
@@ -145,7 +145,7 @@ fn an_agent_that_takes_no_folders_is_named() {
 
 #[test]
 fn a_daemon_that_was_killed_is_followed_by_one_that_cleans_up() {
-    let scene = Scene::new().allowed();
+    let scene = DelegationFixture::new().allowed();
     let (daemon, ready) = scene.home.ready("daemon", &["daemon"]);
     assert!(ready["ssh"].as_str().unwrap().starts_with("127.0.0.1:"), "{ready}");
     let second = scene.home.attache(&["daemon"]).exits(1);
@@ -169,7 +169,7 @@ fn a_daemon_that_was_killed_is_followed_by_one_that_cleans_up() {
 
 #[test]
 fn what_cannot_be_lent_or_allowed_is_said_before_anything_is_sent() {
-    let scene = Scene::new().allowed();
+    let scene = DelegationFixture::new().allowed();
     let (url, folder) = (&scene.url, &scene.folder);
     let delegate = |more: &[&str]| {
         let all = [&["--json", "delegate", folder, "--to", url, "do it"], more].concat();
@@ -200,7 +200,7 @@ fn what_cannot_be_lent_or_allowed_is_said_before_anything_is_sent() {
 
 #[test]
 fn a_home_with_a_path_too_long_for_a_socket_is_named_at_once() {
-    let home = Home::new();
+    let home = TestHome::new();
     let long = home.path().join("x".repeat(100));
     let begun = std::time::Instant::now();
     let ran = home.command(&["delegations"]).env("AWCP_HOME", &long).output().unwrap();
@@ -211,7 +211,7 @@ fn a_home_with_a_path_too_long_for_a_socket_is_named_at_once() {
 }
 
 /// The daemons that this home has started.
-fn daemons(home: &Home) -> usize {
+fn daemons(home: &TestHome) -> usize {
     let folder = home.path().to_str().unwrap();
     let has = |file: &str, id: &str, text: &str| {
         let content = fs::read(format!("/proc/{id}/{file}")).unwrap_or_default();
@@ -223,7 +223,7 @@ fn daemons(home: &Home) -> usize {
 
 #[test]
 fn looking_at_delegations_leaves_no_daemon_behind() {
-    let home = Home::new();
+    let home = TestHome::new();
     for args in [&["delegations"][..], &["delegations", "list", "--json"]] {
         home.attache(args).succeeds();
         until("the daemon to be gone", || (daemons(&home) == 0).then_some(()));

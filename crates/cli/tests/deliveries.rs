@@ -10,17 +10,17 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, LIMIT, Server, until};
+use crate::harness::{LIMIT, TestHome, TestHub, until};
 
 /// A webhook that answers by a script; `None` is no answer.
-pub struct Receiver {
+pub struct CallbackReceiver {
     pub origin: String,
-    shared: Arc<Shared>,
+    shared: Arc<CallbackReceiverState>,
 }
 
 #[derive(Default)]
-struct Shared {
-    told: Mutex<Vec<Told>>,
+struct CallbackReceiverState {
+    told: Mutex<Vec<ReceivedCallback>>,
     /// The lines before each body.
     heads: Mutex<Vec<String>>,
     more: Condvar,
@@ -31,16 +31,16 @@ struct Shared {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct ReceivedCallback {
     id: String,
     body: Value,
 }
 
-impl Receiver {
+impl CallbackReceiver {
     pub fn start(script: &[Option<u16>]) -> Self {
         let mut script = script.to_vec();
         script.reverse();
-        let shared = Arc::new(Shared { script: Mutex::new(script), ..Shared::default() });
+        let shared = Arc::new(CallbackReceiverState { script: Mutex::new(script), ..CallbackReceiverState::default() });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
         let heard = shared.clone();
@@ -55,7 +55,7 @@ impl Receiver {
 
     /// The delivery with this number, from 0.
     #[track_caller]
-    pub fn told(&self, number: usize) -> Told {
+    pub fn told(&self, number: usize) -> ReceivedCallback {
         let give_up = Instant::now() + LIMIT;
         let mut told = self.shared.told.lock().unwrap();
         while told.len() <= number {
@@ -75,7 +75,7 @@ impl Receiver {
     }
 }
 
-impl Shared {
+impl CallbackReceiverState {
     /// One request with a body whose length is known, then the answer, then the end.
     fn hear(&self, stream: TcpStream) {
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -112,23 +112,23 @@ impl Shared {
             None => self.open.lock().unwrap().push(stream),
         }
         self.heads.lock().unwrap().push(head);
-        self.told.lock().unwrap().push(Told { id, body: serde_json::from_slice(&body).unwrap() });
+        self.told.lock().unwrap().push(ReceivedCallback { id, body: serde_json::from_slice(&body).unwrap() });
         self.more.notify_all();
     }
 }
 
-fn start(home: &Home, listen: &str) -> Server {
+fn start(home: &TestHome, listen: &str) -> TestHub {
     home.hub(&["--egress-allow", "127.0.0.1", "--listen", listen])
 }
 
 /// A device that the test plays.
-struct Device {
+struct DeliveryDevice {
     agent: String,
     token: String,
 }
 
-impl Device {
-    fn pair(hub: &Server) -> Self {
+impl DeliveryDevice {
+    fn pair(hub: &TestHub) -> Self {
         hub.add_agent("builder");
         let device = hub.attach(&hub.pairing_code("builder"));
         let text = |name: &str| device[name].as_str().unwrap().to_owned();
@@ -136,7 +136,7 @@ impl Device {
     }
 
     /// Makes a run with a callback and completes it: its delivery's id.
-    fn complete(&self, hub: &Server, url: &str) -> String {
+    fn complete(&self, hub: &TestHub, url: &str) -> String {
         let body = json!({ "agent_id": "builder", "input": { "text": "x" }, "callback_url": url });
         let run = hub.post("/api/v1/task-runs", &body).expect(201).json()["task_run_id"].clone();
         let pull = format!("/api/v1/agent-accounts/{}/task-runs/pull?wait_ms=20000", self.agent);
@@ -150,7 +150,7 @@ impl Device {
 }
 
 #[track_caller]
-fn delivered(hub: &Server, delivery: &str) -> Value {
+fn delivered(hub: &TestHub, delivery: &str) -> Value {
     until(&format!("{delivery} to be delivered"), || {
         let found = hub.get(&format!("/api/v1/deliveries/{delivery}"));
         (found["state"] == "delivered").then_some(found)
@@ -159,13 +159,13 @@ fn delivered(hub: &Server, delivery: &str) -> Value {
 
 #[test]
 fn a_callback_survives_the_hub_and_none_follows_its_acknowledgement() {
-    let home = Home::new();
+    let home = TestHome::new();
     // The first try is refused, the second gets no answer; both times the hub is killed before the next.
-    let receiver = Receiver::start(&[Some(503), None]);
+    let receiver = CallbackReceiver::start(&[Some(503), None]);
     let url = format!("{}/done", receiver.origin);
     let hub = start(&home, "127.0.0.1:0");
     let address = hub.address().to_owned();
-    let device = Device::pair(&hub);
+    let device = DeliveryDevice::pair(&hub);
     let delivery = device.complete(&hub, &url);
     let first = receiver.told(0);
     hub.process.kill();
@@ -191,10 +191,10 @@ fn a_callback_survives_the_hub_and_none_follows_its_acknowledgement() {
 
 #[test]
 fn deliveries_are_listed_shown_and_sent_again_from_a_terminal() {
-    let home = Home::new();
-    let receiver = Receiver::start(&[Some(410)]);
+    let home = TestHome::new();
+    let receiver = CallbackReceiver::start(&[Some(410)]);
     let hub = start(&home, "127.0.0.1:0");
-    let device = Device::pair(&hub);
+    let device = DeliveryDevice::pair(&hub);
     let delivery = device.complete(&hub, &format!("{}/done?key=hunter2", receiver.origin));
     until("it to be given up", || {
         (hub.get(&format!("/api/v1/deliveries/{delivery}"))["state"] == "failed").then_some(())
@@ -221,7 +221,7 @@ fn deliveries_are_listed_shown_and_sent_again_from_a_terminal() {
 
 #[test]
 fn a_private_callback_needs_the_owners_leave() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let refused = home.attache(&["ask", "builder", "x", "--no-wait", "--callback", "http://127.0.0.1:9/done"]).exits(4);
@@ -232,11 +232,11 @@ fn a_private_callback_needs_the_owners_leave() {
 
 #[test]
 fn a_certificate_that_nobody_vouches_for_is_not_believed() {
-    let (home, other) = (Home::new(), Home::new());
+    let (home, other) = (TestHome::new(), TestHome::new());
     let impostor = other.hub(&["--tls-self-signed"]);
     assert!(impostor.url.starts_with("https://127.0.0.1:"), "{}", impostor.url);
     let hub = start(&home, "127.0.0.1:0");
-    let delivery = Device::pair(&hub).complete(&hub, &format!("{}/done", impostor.url));
+    let delivery = DeliveryDevice::pair(&hub).complete(&hub, &format!("{}/done", impostor.url));
     let tried = until("it to be tried", || {
         let found = hub.get(&format!("/api/v1/deliveries/{delivery}"));
         (found["attempts"] != 0).then_some(found)

@@ -9,10 +9,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, is_long, process, until};
+use crate::harness::{TestHome, TestHub, is_long, process, until};
 
 /// A hub with the agent `builder`, paired with this home.
-fn paired(home: &Home) -> Server {
+fn paired(home: &TestHome) -> TestHub {
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let code = hub.pairing_code("builder");
@@ -22,7 +22,7 @@ fn paired(home: &Home) -> Server {
 
 #[test]
 fn as_many_tasks_as_were_asked_for_execute_at_once() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&["--concurrency", "4"]);
     let meeting = home.path().join("meeting");
@@ -48,7 +48,7 @@ fn as_many_tasks_as_were_asked_for_execute_at_once() {
 
 #[test]
 fn more_tasks_than_an_adapter_takes_are_refused_at_the_start() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let (_adapter, url) = home.adapter(&["shell"]);
@@ -61,7 +61,7 @@ fn more_tasks_than_an_adapter_takes_are_refused_at_the_start() {
 /// What a child leaves that cleared its environment and left its group and session.
 #[test]
 fn a_child_without_a_trace_ends_with_its_task() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&["--concurrency", "2"]);
     let pid_file = home.path().join("stray");
@@ -94,7 +94,7 @@ fn a_child_without_a_trace_ends_with_its_task() {
 }
 
 /// Standard output of `attache ask`, byte for byte.
-fn asked(home: &Home, script: &str) -> Vec<u8> {
+fn asked(home: &TestHome, script: &str) -> Vec<u8> {
     let mut command: Command = home.command(&["ask", "builder", script]);
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -103,7 +103,7 @@ fn asked(home: &Home, script: &str) -> Vec<u8> {
 
 #[test]
 fn output_of_any_size_and_kind_reaches_a_pipe_whole() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&[]);
     // Every byte there is, many times.
@@ -141,7 +141,7 @@ fn output_of_any_size_and_kind_reaches_a_pipe_whole() {
 /// However long the output is, nobody on its way holds it whole.
 #[test]
 fn two_hundred_megabytes_reach_a_pipe_in_little_memory() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = paired(&home);
     let runtime = home.runtime(&[]);
     let size = if is_long() { 200_000_000 } else { 60_000_000 };
@@ -166,7 +166,7 @@ fn find(below: &Path, name: &str) -> Option<PathBuf> {
 
 #[test]
 fn what_comes_with_a_task_is_there_while_it_works() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&[]);
     let run = |parts: Value| {
@@ -195,7 +195,7 @@ fn what_comes_with_a_task_is_there_while_it_works() {
 
 #[test]
 fn input_that_nobody_hears_is_not_called_given() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&[]);
     let begun = home.path().join("begun");
@@ -207,7 +207,7 @@ fn input_that_nobody_hears_is_not_called_given() {
 
 #[test]
 fn a_run_with_limits_that_a_device_does_not_enforce_never_reaches_it() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&[]);
     let witness = home.path().join("ran");

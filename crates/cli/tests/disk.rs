@@ -4,32 +4,32 @@ use std::{fs, process::Command};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Reply, Server, http, until};
+use crate::harness::{TestHome, TestHub, TestReply, http, until};
 
-fn ready(server: &Server) -> Reply {
+fn ready(server: &TestHub) -> TestReply {
     http::json("GET", &format!("{}/readyz", server.url), &[], None).unwrap()
 }
 
 /// Waits until the hub says itself that it can store nothing, and why.
-fn is_unready(server: &Server, code: &str) {
+fn is_unready(server: &TestHub, code: &str) {
     until(&format!("readyz to say {code}"), || {
         let reply = ready(server);
         (reply.status == 503 && reply.error_code() == code).then_some(())
     });
 }
 
-fn is_ready(server: &Server) {
+fn is_ready(server: &TestHub) {
     until("readyz to be well again", || (ready(server).status == 200).then_some(()));
 }
 
-fn storage(server: &Server) -> (u16, Value, Value) {
+fn storage(server: &TestHub) -> (u16, Value, Value) {
     let reply = http::json("GET", &format!("{}/healthz", server.url), &[], None).unwrap();
     (reply.status, reply.json()["status"].clone(), reply.json()["storage"].clone())
 }
 
 #[test]
 fn a_full_disk_is_told_everywhere_and_is_over_when_there_is_room() {
-    let Some(home) = Home::on_small_disk("12m") else { return };
+    let Some(home) = TestHome::on_small_disk("12m") else { return };
     let up = home.up(&[]);
     up.agent_is("local", "online");
     assert_eq!(home.attache(&["ask", "local", "echo before"]).succeeds().stdout, "before\n");
@@ -60,7 +60,7 @@ fn a_full_disk_is_told_everywhere_and_is_over_when_there_is_room() {
 
 #[test]
 fn an_ask_says_why_it_waits_while_the_disk_is_full() {
-    let Some(home) = Home::on_small_disk("12m") else { return };
+    let Some(home) = TestHome::on_small_disk("12m") else { return };
     let up = home.up(&[]);
     up.agent_is("local", "online");
     let ask = home.spawn("ask", &["ask", "local", "touch begun; until [ -e go ]; do sleep 0.05; done; echo done"]);
@@ -75,14 +75,14 @@ fn an_ask_says_why_it_waits_while_the_disk_is_full() {
 }
 
 /// A file that cannot be written although it is open, as after a file system that was read-only for a while.
-fn seal(home: &Home, how: &str) -> bool {
+fn seal(home: &TestHome, how: &str) -> bool {
     let files = ["hub.db", "hub.db-wal"].map(|name| home.a2a().join("hub").join(name));
     Command::new("chattr").arg(how).args(files).status().is_ok_and(|status| status.success())
 }
 
 #[test]
 fn a_hub_writes_again_after_its_files_could_not_be_written() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     if !seal(&home, "+i") {
@@ -102,7 +102,7 @@ fn a_hub_writes_again_after_its_files_could_not_be_written() {
 
 #[test]
 fn a_hub_on_a_read_only_disk_says_so_when_it_starts() {
-    let Some(home) = Home::on_small_disk("12m") else { return };
+    let Some(home) = TestHome::on_small_disk("12m") else { return };
     assert!(home.hub(&[]).process.terminate().success());
     home.disk().make_read_only(true);
     let ran = home.attache(&["hub", "--listen", "127.0.0.1:0"]).exits(1);
@@ -112,7 +112,7 @@ fn a_hub_on_a_read_only_disk_says_so_when_it_starts() {
 }
 
 /// A run that may be tried once, and a file that counts how often it was.
-fn once(hub: &Server, count: &std::path::Path, rest: &str) -> String {
+fn once(hub: &TestHub, count: &std::path::Path, rest: &str) -> String {
     let text = format!("echo ran >> {}; {rest}", count.display());
     let body = json!({ "agent_id": "builder", "input": { "text": text }, "max_attempts": 1 });
     hub.post("/api/v1/task-runs", &body).expect(201).json()["task_run_id"].as_str().unwrap().to_owned()
@@ -124,8 +124,8 @@ fn counted(count: &std::path::Path) -> usize {
 
 #[test]
 fn a_device_begins_nothing_that_it_could_not_remember() {
-    let home = Home::new();
-    let Some(device) = Home::on_small_disk("4m") else { return };
+    let home = TestHome::new();
+    let Some(device) = TestHome::on_small_disk("4m") else { return };
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     device.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
@@ -147,7 +147,7 @@ fn a_device_begins_nothing_that_it_could_not_remember() {
 #[test]
 fn work_of_a_device_that_lost_its_ledger_is_lost_and_not_done_again() {
     for torn in [false, true] {
-        let home = Home::new();
+        let home = TestHome::new();
         let hub = home.hub(&["--heartbeat-timeout-ms", "3000", "--claim-grace-ms", "100"]);
         let agent = hub.add_agent("builder");
         home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();

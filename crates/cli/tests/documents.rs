@@ -6,17 +6,17 @@ use std::{
     path::Path,
 };
 
-use crate::harness::Home;
+use crate::harness::TestHome;
 
 /// What the binary says about itself, asked once per command.
-struct Manual {
-    home: Home,
+struct CommandManual {
+    home: TestHome,
     known: BTreeMap<String, Option<String>>,
 }
 
-// === impl Manual ===
+// === impl CommandManual ===
 
-impl Manual {
+impl CommandManual {
     /// The help of a command, or None when there is no such command.
     fn help(&mut self, path: &[&str]) -> Option<String> {
         let home = &self.home;
@@ -92,7 +92,7 @@ fn commands(page: &str) -> Vec<String> {
 #[test]
 fn every_command_in_the_documents_exists() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    let mut manual = Manual { home: Home::new(), known: BTreeMap::new() };
+    let mut manual = CommandManual { home: TestHome::new(), known: BTreeMap::new() };
     let mut wrong = BTreeSet::new();
     let mut checked = 0;
     for entry in fs::read_dir(docs).unwrap() {
@@ -152,4 +152,37 @@ fn every_threat_is_attacked_by_tests_that_exist() {
     }
     assert_eq!(threats, (1..=25).collect::<Vec<_>>());
     assert_eq!(missing, BTreeSet::new());
+}
+
+/// What the third column of the glossary names: files, and the last part of paths such as `a::b::Name`.
+fn glossary_names(page: &str) -> BTreeSet<String> {
+    let rows = page.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let places = rows.filter_map(|row| row.split(" | ").nth(2)).flat_map(code);
+    let names = places.flat_map(|place| place.rsplit("::").next().unwrap_or_default().split([',', '{', '}', ' ']));
+    names.map(str::to_owned).filter(|name| !name.is_empty()).collect()
+}
+
+#[test]
+fn every_place_in_the_glossary_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let mut folders = vec![root.join("crates")];
+    let (mut files, mut words) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            files.insert(path.strip_prefix(root.join("crates")).unwrap().display().to_string());
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(path).unwrap();
+                words.extend(text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned));
+            }
+        }
+    }
+    let exists = |name: &String| {
+        let name = name.trim_end_matches('/');
+        words.contains(name) || files.iter().any(|file| file == name || file.ends_with(&format!("/{name}")))
+    };
+    let page = fs::read_to_string(root.join("docs/glossary.md")).unwrap();
+    let wrong: Vec<_> = glossary_names(&page).into_iter().filter(|name| !exists(name)).collect();
+    assert_eq!(wrong, Vec::<String>::new());
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, http};
+use crate::harness::{TestHome, http};
 
 /// The names of an object's members, in order.
 fn names(value: &Value) -> Vec<&str> {
@@ -13,7 +13,7 @@ fn names(value: &Value) -> Vec<&str> {
 
 #[test]
 fn agents_are_added_shown_and_removed() {
-    let home = Home::new();
+    let home = TestHome::new();
     let _hub = home.hub(&[]);
     let id = home.attache(&["agents", "add", "builder", "--description", "Builds"]).succeeds().stdout;
     assert!(id.starts_with("agt_"), "{id}");
@@ -48,7 +48,7 @@ fn agents_are_added_shown_and_removed() {
 
 #[test]
 fn runs_are_listed_filtered_shown_and_cancelled() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let first = hub.create_run("builder", "first task");
@@ -70,7 +70,7 @@ fn runs_are_listed_filtered_shown_and_cancelled() {
 
 #[test]
 fn keys_have_roles_and_are_secret() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let file = home.path().join("viewer.key");
@@ -94,15 +94,15 @@ fn keys_have_roles_and_are_secret() {
     // The environment works as well.
     let mut command = home.command(&["agents", "--json"]);
     command.env("ATTACHE_URL", &hub.url).env("ATTACHE_KEY", &hub.key);
-    crate::harness::Ran::of(&mut command, &home.logs()).succeeds();
+    crate::harness::FinishedProcess::of(&mut command, &home.logs()).succeeds();
     let mut command = home.command(&["agents"]);
-    let ran = crate::harness::Ran::of(command.env("ATTACHE_KEY", "ak_wrong"), &home.logs()).exits(4);
+    let ran = crate::harness::FinishedProcess::of(command.env("ATTACHE_KEY", "ak_wrong"), &home.logs()).exits(4);
     assert!(!ran.stderr.contains("ak_wrong"), "{}", ran.stderr);
 }
 
 #[test]
 fn artifacts_go_up_and_come_down_unchanged() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     let conversation = home.attache(&["conversations", "add", "--title", "Files"]).succeeds().stdout.trim().to_owned();
     let bytes: Vec<u8> = (0..200_000_u32).map(|number| (number % 251) as u8).collect();
@@ -126,7 +126,7 @@ fn artifacts_go_up_and_come_down_unchanged() {
 
 #[test]
 fn a_conversation_keeps_what_was_said() {
-    let home = Home::new();
+    let home = TestHome::new();
     let _up = home.up(&[]);
     let conversation = home.attache(&["conversations", "add"]).succeeds().stdout.trim().to_owned();
     home.attache(&["ask", "local", "echo hello", "--conversation", &conversation]).succeeds();
@@ -140,7 +140,7 @@ fn a_conversation_keeps_what_was_said() {
 
 #[test]
 fn the_log_is_listed_exported_and_verified() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     for number in 0..250 {
@@ -184,7 +184,7 @@ fn the_log_is_listed_exported_and_verified() {
 
 #[test]
 fn a_login_link_opens_the_console_once() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     let link = home.attache(&["login", "--json"]).succeeds().json();
     assert_eq!(names(&link), ["url", "expires_at", "user_id", "user_name", "role"]);
@@ -197,7 +197,7 @@ fn a_login_link_opens_the_console_once() {
 
 #[test]
 fn doctor_does_not_ask_a_paired_device_for_a_hub_of_its_own() {
-    let (platform, device) = (Home::new(), Home::new());
+    let (platform, device) = (TestHome::new(), TestHome::new());
     let hub = platform.hub(&[]);
     hub.add_agent("builder");
     device.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
@@ -212,7 +212,7 @@ fn doctor_does_not_ask_a_paired_device_for_a_hub_of_its_own() {
 
 #[test]
 fn doctor_finds_a_healthy_machine_and_a_sick_one() {
-    let home = Home::new();
+    let home = TestHome::new();
     let sick = home.attache(&["doctor", "--json", "--hub", "http://127.0.0.1:9"]).exits(1).json();
     let state = |report: &Value, check: &str| {
         let findings = report["findings"].as_array().unwrap();
@@ -234,7 +234,7 @@ fn doctor_finds_a_healthy_machine_and_a_sick_one() {
 
 #[test]
 fn a_list_takes_its_options_without_its_name() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let (first, second) = (hub.create_run("builder", "first"), hub.create_run("builder", "second"));
@@ -270,7 +270,7 @@ fn a_list_takes_its_options_without_its_name() {
 /// The page ends by the number of its rows, not by how much one of them has to say.
 #[test]
 fn a_long_result_or_task_leaves_its_page_whole() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     for _ in 0..3 {
         hub.ask("builder", "seq 1 200000");
@@ -305,7 +305,7 @@ fn a_long_result_or_task_leaves_its_page_whole() {
 
 #[test]
 fn a_run_shows_its_failure_code_and_its_question() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let failed = hub.ask("builder", "exit 7");
     let shown = home.attache(&["runs", "show", failed["task_run_id"].as_str().unwrap()]).succeeds().stdout;
@@ -324,7 +324,7 @@ fn a_run_shows_its_failure_code_and_its_question() {
 
 #[test]
 fn a_run_in_line_behind_another_one_says_so() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let go = home.path().join("go");
     let first = hub.create_run("builder", &format!("until [ -e {} ]; do sleep 0.1; done", go.display()));
@@ -342,7 +342,7 @@ fn a_run_in_line_behind_another_one_says_so() {
 
 #[test]
 fn what_went_wrong_is_said_with_what_helps() {
-    let home = Home::new();
+    let home = TestHome::new();
     let _hub = home.hub(&[]);
     for args in [&["login", "--user", "nosuch"][..], &["quotas", "set", "--user", "nosuch", "--calls", "3"]] {
         let ran = home.attache(args).exits(3);

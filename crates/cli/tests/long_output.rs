@@ -5,13 +5,13 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::Home,
-    lending::world::{Way, World},
+    delegated_folders::world::{DelegationWorld, FolderRoute},
+    harness::TestHome,
     mcp::hub::call,
 };
 
 /// Standard output of a command that succeeds, byte for byte, and what it says beside it.
-fn output(home: &Home, args: &[&str]) -> (Vec<u8>, String) {
+fn output(home: &TestHome, args: &[&str]) -> (Vec<u8>, String) {
     let output = home.command(args).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
@@ -24,7 +24,7 @@ fn numbers() -> Vec<u8> {
 
 #[test]
 fn the_output_of_an_agent_elsewhere_is_whole() {
-    let (here, there) = (Home::new(), Home::new());
+    let (here, there) = (TestHome::new(), TestHome::new());
     let hub = here.hub(&["--egress-allow", "127.0.0.1"]);
     let (their_hub, _runtime) = there.hub_with_builder();
     let (url, key) = (format!("{}/a2a/builder", their_hub.url), here.keep_secret("there.key", &their_hub.key));
@@ -47,7 +47,7 @@ fn the_output_of_an_agent_elsewhere_is_whole() {
 
 #[test]
 fn a_model_and_a_program_are_told_that_a_text_is_cut() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let answer = call(&hub, &hub.key, "remote_agent", json!({"task": "seq 1 400000", "agent_url": "builder"}));
     let full = &answer["structuredContent"]["metadata"]["full_output"];
@@ -68,7 +68,7 @@ fn a_model_and_a_program_are_told_that_a_text_is_cut() {
 
 #[test]
 fn a_delegation_says_when_its_output_was_cut_and_where_all_of_it_is() {
-    let Some(world) = World::new(Way::Direct, "") else { return };
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let (folder, url) = (world.folder.to_str().unwrap(), world.agent_url());
     let cut = world.host.attache(&["delegate", folder, "--to", &url, "seq 1 400000"]).exits(1);
     assert!(cut.stderr.contains("the output was cut"), "{}", cut.stderr);

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server};
+use crate::harness::{TestHome, TestHub};
 
 /// A device called `workbench` that claimed the next run of an agent: its token, the run and its epoch.
-fn claim(hub: &Server, agent: &str) -> (String, String, Value) {
+fn claim(hub: &TestHub, agent: &str) -> (String, String, Value) {
     let code = hub.pairing_code(agent);
     let url = format!("{}/api/v1/agent-runtimes/runtime/attach-via-pairing", hub.url);
     let body = json!({ "pairing_token": code, "device_name": "workbench" });
@@ -22,7 +22,7 @@ fn claim(hub: &Server, agent: &str) -> (String, String, Value) {
 
 #[test]
 fn people_devices_and_grants_are_called_by_their_names() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     home.attache(&["users", "add", "ada"]).succeeds();
@@ -68,7 +68,7 @@ fn people_devices_and_grants_are_called_by_their_names() {
 
 #[test]
 fn keys_sessions_and_conversations_are_named_by_a_name_a_part_of_the_id_or_last() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     let key = |name: &str| home.attache(&["keys", "add", name, "--json"]).succeeds().json()["key"]["key_id"].clone();
     let (ci, other) = (key("ci"), key("other"));
@@ -113,7 +113,7 @@ fn keys_sessions_and_conversations_are_named_by_a_name_a_part_of_the_id_or_last(
 
 #[test]
 fn a_device_that_shows_a_code_is_confirmed_from_the_command_line() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let url = format!("{}/api/v1/agent-runtimes/runtime/pairing-requests", hub.url);

@@ -4,11 +4,11 @@ use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 use serde_json::json;
 
-use crate::harness::{Home, Process, Ran, until};
+use crate::harness::{FinishedProcess, TestHome, TestProcess, until};
 
 #[test]
 fn a_code_from_the_hub_pairs_a_device() {
-    let (there, here) = (Home::new(), Home::new());
+    let (there, here) = (TestHome::new(), TestHome::new());
     let hub = there.hub(&[]);
     let agent = hub.add_agent("builder");
     let code = there.attache(&["agents", "code", "builder"]).succeeds().stdout.trim().to_owned();
@@ -46,7 +46,7 @@ fn a_code_from_the_hub_pairs_a_device() {
 
 #[test]
 fn a_code_on_the_device_is_confirmed_by_a_person() {
-    let (there, here) = (Home::new(), Home::new());
+    let (there, here) = (TestHome::new(), TestHome::new());
     let hub = there.hub(&[]);
     hub.add_agent("builder");
     let pairing = here.spawn("pair", &["runtime", "pair", "--api-base", &hub.url, "--device-name", "kitchen"]);
@@ -67,7 +67,7 @@ fn a_code_on_the_device_is_confirmed_by_a_person() {
 
 #[test]
 fn a_rejected_device_exits_with_4() {
-    let (there, here) = (Home::new(), Home::new());
+    let (there, here) = (TestHome::new(), TestHome::new());
     let hub = there.hub(&[]);
     let pairing = here.spawn("pair", &["runtime", "pair", "--api-base", &hub.url]);
     let told = pairing.tells("Confirm: ");
@@ -79,10 +79,10 @@ fn a_rejected_device_exits_with_4() {
 
 #[test]
 fn a_replaced_device_is_told_so_and_exits_with_4() {
-    let (there, old, new) = (Home::new(), Home::new(), Home::new());
+    let (there, old, new) = (TestHome::new(), TestHome::new(), TestHome::new());
     let hub = there.hub(&[]);
     let agent = hub.add_agent("builder");
-    let pair = |home: &Home| {
+    let pair = |home: &TestHome| {
         home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds()
     };
     pair(&old);
@@ -97,12 +97,12 @@ fn a_replaced_device_is_told_so_and_exits_with_4() {
 
 #[test]
 fn a_stolen_profile_is_refused_after_a_rotation_and_its_owner_is_told() {
-    let (there, here, thief) = (Home::new(), Home::new(), Home::new());
+    let (there, here, thief) = (TestHome::new(), TestHome::new(), TestHome::new());
     let hub = there.hub(&["--token-rotation-ms", "100", "--token-overlap-ms", "500"]);
     hub.add_agent("builder");
     let pair = ["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url, "--device-name", "laptop"];
     here.attache(&pair).succeeds();
-    let token = |home: &Home| {
+    let token = |home: &TestHome| {
         let file = home.profiles();
         let key = file["active_profile"].as_str().unwrap().to_owned();
         file["profiles"][key]["runtime_token"].as_str().unwrap().to_owned()
@@ -135,7 +135,7 @@ fn a_stolen_profile_is_refused_after_a_rotation_and_its_owner_is_told() {
 /// Killed at any moment of a rotation, a device starts again with what is in its profile.
 #[test]
 fn a_device_that_is_killed_while_its_token_is_replaced_still_has_a_good_one() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&["--token-rotation-ms", "100", "--token-overlap-ms", "5000"]);
     hub.add_agent("builder");
     home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
@@ -154,7 +154,7 @@ fn a_device_that_is_killed_while_its_token_is_replaced_still_has_a_good_one() {
 
 #[test]
 fn after_five_wrong_codes_an_address_has_to_wait() {
-    let (there, here) = (Home::new(), Home::new());
+    let (there, here) = (TestHome::new(), TestHome::new());
     let hub = there.hub(&[]);
     hub.add_agent("builder");
     let pair = |code: &str| here.attache(&["runtime", "pair", code, "--api-base", &hub.url]);
@@ -168,7 +168,7 @@ fn after_five_wrong_codes_an_address_has_to_wait() {
 
 #[test]
 fn a_looser_profile_is_refused() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
@@ -182,7 +182,7 @@ fn a_looser_profile_is_refused() {
 
 #[test]
 fn an_adapter_of_the_users_own_is_used_with_its_secret() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("counter");
     let (_adapter, endpoint) = home.adapter(&["command", "--", "wc", "-w"]);
@@ -197,7 +197,7 @@ fn an_adapter_of_the_users_own_is_used_with_its_secret() {
 
 #[test]
 fn a_program_is_supervised_by_the_runtime() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("counter");
     let code = hub.pairing_code("counter");
@@ -209,7 +209,7 @@ fn a_program_is_supervised_by_the_runtime() {
 
 #[test]
 fn several_profiles_live_side_by_side() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     for name in ["one", "two"] {
         hub.add_agent(name);
@@ -230,13 +230,13 @@ fn several_profiles_live_side_by_side() {
 
 #[test]
 fn the_second_name_runs_a_paired_device() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let second = || -> Command { home.program(env!("CARGO_BIN_EXE_a2a-runtime")) };
     let code = hub.pairing_code("builder");
-    Ran::of(second().args(["pair", &code, "--api-base", &hub.url]), &home.logs()).succeeds();
-    let runtime = Process::spawn("a2a-runtime", second().arg("start"), &home.logs());
+    FinishedProcess::of(second().args(["pair", &code, "--api-base", &hub.url]), &home.logs()).succeeds();
+    let runtime = TestProcess::spawn("a2a-runtime", second().arg("start"), &home.logs());
     runtime.tells("online");
     assert_eq!(hub.ask("builder", "echo hi")["status"], "completed");
     until("a clean end", || Some(runtime.terminate().success())).then_some(()).unwrap();
@@ -245,7 +245,7 @@ fn the_second_name_runs_a_paired_device() {
 /// The hub has moved: the device is told where to, and keeps its pairing.
 #[test]
 fn a_device_follows_a_hub_that_has_moved() {
-    let (platform, device) = (Home::new(), Home::new());
+    let (platform, device) = (TestHome::new(), TestHome::new());
     let hub = platform.hub(&[]);
     let agent = hub.add_agent("builder");
     let old = hub.url.clone();

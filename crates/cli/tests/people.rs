@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, http};
+use crate::harness::{TestHome, http};
 
 const PASSWORD: &str = "correct horse battery";
 
@@ -21,7 +21,7 @@ fn typed(command: &mut Command, lines: &str) -> (bool, String, String) {
     (output.status.success(), text(&output.stdout), text(&output.stderr))
 }
 
-fn sign_in(url: &str, name: &str, password: &str) -> http::Reply {
+fn sign_in(url: &str, name: &str, password: &str) -> http::TestReply {
     let body = format!("name={name}&password={}", password.replace(' ', "+"));
     let headers = [("content-type", "application/x-www-form-urlencoded"), ("origin", url)];
     http::send("POST", &format!("{url}/login"), &headers, body.as_bytes()).unwrap()
@@ -29,7 +29,7 @@ fn sign_in(url: &str, name: &str, password: &str) -> http::Reply {
 
 #[test]
 fn people_sign_in_with_a_password_until_it_changes() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     let mut add = home.command(&["users", "add", "ada", "--role", "admin", "--password", "--json"]);
     let (ok, shown, said) = typed(&mut add, &format!("{PASSWORD}\n"));
@@ -61,7 +61,7 @@ fn people_sign_in_with_a_password_until_it_changes() {
 
 #[test]
 fn wrong_passwords_from_one_address_lock_nobody_out_from_another() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&["--trusted-proxy", "127.0.0.1"]);
     let (ok, _, said) = typed(&mut home.command(&["users", "add", "ada", "--password"]), &format!("{PASSWORD}\n"));
     assert!(ok, "{said}");
@@ -81,7 +81,7 @@ fn wrong_passwords_from_one_address_lock_nobody_out_from_another() {
 
 #[test]
 fn people_their_keys_and_their_tokens_are_managed() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     home.attache(&["users", "add", "ada"]).succeeds();

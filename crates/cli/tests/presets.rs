@@ -8,25 +8,25 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, process};
+use crate::harness::{TestHome, process};
 
 /// A home with a `bin` of its own at the front of a short `PATH`, so that nothing of this machine is found.
-fn home() -> Home {
-    let mut home = Home::new();
+fn home() -> TestHome {
+    let mut home = TestHome::new();
     let bin = home.path().join("bin");
     fs::create_dir(&bin).unwrap();
     home.set("PATH", &format!("{}:/usr/bin:/bin", bin.display()));
     home
 }
 
-fn program(home: &Home, name: &str, script: &str) -> PathBuf {
+fn program(home: &TestHome, name: &str, script: &str) -> PathBuf {
     let path = home.path().join("bin").join(name);
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
 
-fn presets(home: &Home, text: &str) {
+fn presets(home: &TestHome, text: &str) {
     fs::create_dir_all(home.a2a()).unwrap();
     fs::write(home.a2a().join("presets.toml"), text).unwrap();
 }

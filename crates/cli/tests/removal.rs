@@ -6,7 +6,7 @@ use std::path::Path;
 use rusqlite::Connection;
 use serde_json::json;
 
-use crate::harness::{Home, until};
+use crate::harness::{TestHome, until};
 
 fn count(database: &Path, table: &str) -> i64 {
     let connection = Connection::open(database).unwrap();
@@ -20,7 +20,7 @@ fn files(folder: &Path) -> usize {
 
 #[test]
 fn runs_and_conversations_are_deleted() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let ran = up.ask("local", "echo kept > kept.txt && echo kept.txt >> \"$ATTACHE_ARTIFACTS\"");
     let run = ran["task_run_id"].as_str().unwrap();
@@ -48,7 +48,7 @@ fn runs_and_conversations_are_deleted() {
 /// Much is made, a quarter passes, and nothing of it is left but the log.
 #[test]
 fn growth_ends() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let database = home.a2a().join("hub/hub.db");
     for number in 0..5 {

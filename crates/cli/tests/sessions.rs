@@ -10,8 +10,8 @@ use attache_protocol::env::Env;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Home, Server, http, process, until},
-    leak::browser::{Browser, between},
+    harness::{TestHome, TestHub, http, process, until},
+    leak::browser::{ScriptlessBrowser, between},
 };
 
 fn status(url: &str, key: &str) -> u16 {
@@ -19,7 +19,7 @@ fn status(url: &str, key: &str) -> u16 {
     http::send("GET", &format!("{url}/api/v1/task-runs"), &[("authorization", &bearer)], b"").unwrap().status
 }
 
-fn link(hub: &Server, key: &str) -> String {
+fn link(hub: &TestHub, key: &str) -> String {
     let bearer = format!("Bearer {key}");
     let headers = [("authorization", bearer.as_str())];
     let made = http::json("POST", &format!("{}/api/v1/login-links", hub.url), &headers, Some(&json!({}))).unwrap();
@@ -29,12 +29,12 @@ fn link(hub: &Server, key: &str) -> String {
 /// A key that is good for a few seconds opens a session, and the session makes an admin key: all of it ends with the key.
 #[test]
 fn what_a_short_key_leads_to_ends_with_it() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     let end = Env::system().now().plus(Duration::from_secs(5)).to_string();
     let body = json!({"name": "short", "role": "admin", "expires_at": end});
     let short = hub.post("/api/v1/api-keys", &body).expect(201).json()["api_key"].as_str().unwrap().to_owned();
-    let (browser, _) = Browser::sign_in(&hub, &link(&hub, &short));
+    let (browser, _) = ScriptlessBrowser::sign_in(&hub, &link(&hub, &short));
     let page = browser.post("/settings/keys", &[("name", "persistent"), ("role", "admin")]).expect(200).text();
     let persistent = between(&page, "id=\"secret\">", "<").to_owned();
     assert!(persistent.starts_with("ak_"), "{persistent}");
@@ -48,7 +48,7 @@ fn what_a_short_key_leads_to_ends_with_it() {
 
 #[test]
 fn a_link_signs_in_whom_it_is_for_and_sessions_can_be_ended() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     home.attache(&["users", "add", "ada", "--role", "viewer"]).succeeds();
     let made = home.attache(&["login", "--user", "ada"]).succeeds();
@@ -57,7 +57,7 @@ fn a_link_signs_in_whom_it_is_for_and_sessions_can_be_ended() {
     let path = url.strip_prefix(&hub.url).unwrap();
     let shown = http::send("GET", &format!("{}{path}", hub.url), &[], b"").unwrap().text();
     assert!(shown.contains("signs you in as ada (viewer)"), "{shown}");
-    let (browser, _) = Browser::sign_in(&hub, url);
+    let (browser, _) = ScriptlessBrowser::sign_in(&hub, url);
     assert_eq!(browser.get("/runs").status, 200);
     let sessions = home.attache(&["sessions", "--json"]).succeeds().json();
     let ada = sessions["sessions"].as_array().unwrap().iter().find(|one| one["role"] == "viewer").unwrap().clone();
@@ -66,11 +66,11 @@ fn a_link_signs_in_whom_it_is_for_and_sessions_can_be_ended() {
     home.attache(&["sessions", "end", ada["session_id"].as_str().unwrap()]).succeeds();
     assert_eq!(browser.get("/runs").status, 303);
     // The console makes such a link too, and ends sessions.
-    let (owner, _) = Browser::sign_in(&hub, home.attache(&["login"]).succeeds().stdout.trim());
+    let (owner, _) = ScriptlessBrowser::sign_in(&hub, home.attache(&["login"]).succeeds().stdout.trim());
     let user = home.attache(&["users", "show", "ada", "--json"]).succeeds().json();
     let page = owner.post(&format!("/people/{}/login-link", user["user_id"].as_str().unwrap()), &[]).expect(200).text();
     let url = between(&page, "id=\"link\">", "<").to_owned();
-    let (browser, _) = Browser::sign_in(&hub, &url);
+    let (browser, _) = ScriptlessBrowser::sign_in(&hub, &url);
     let listed = owner.get("/sessions").expect(200).text();
     assert!(listed.contains("ada"), "{listed}");
     let id = between(&listed, "action=\"/sessions/", "/end\"").to_owned();
@@ -87,7 +87,7 @@ fn a_link_signs_in_whom_it_is_for_and_sessions_can_be_ended() {
 
 #[test]
 fn a_lost_owner_key_is_revoked_when_a_new_one_is_made() {
-    let home = Home::new();
+    let home = TestHome::new();
     let lost = {
         let hub = home.hub(&[]);
         let lost = home.owner_key();
@@ -126,7 +126,7 @@ fn a_lost_owner_key_is_revoked_when_a_new_one_is_made() {
 /// Somebody else prepared the place where a secret is to be written.
 #[test]
 fn secrets_go_through_no_link_and_into_no_folder_of_others() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     let (stolen, planted) = (home.path().join("stolen"), home.path().join("ci.key"));
     symlink(&stolen, &planted).unwrap();
@@ -149,12 +149,12 @@ fn secrets_go_through_no_link_and_into_no_folder_of_others() {
 /// The file that says where a server listens is as private as the secrets that it names.
 #[test]
 fn a_ready_file_goes_through_no_link_and_into_no_folder_of_others() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (stolen, planted) = (home.path().join("stolen"), home.path().join("ready"));
     fs::write(&stolen, "precious").unwrap();
     symlink(&stolen, &planted).unwrap();
     let mut command = home.command(&["hub", "--listen", "127.0.0.1:0", "--ready-file", planted.to_str().unwrap()]);
-    let hub = process::Process::spawn("hub", &mut command, &home.logs());
+    let hub = process::TestProcess::spawn("hub", &mut command, &home.logs());
     until("the hub", || fs::symlink_metadata(&planted).is_ok_and(|found| found.is_file()).then_some(()));
     assert_eq!(fs::read_to_string(&stolen).unwrap(), "precious");
     assert_eq!(fs::metadata(&planted).unwrap().permissions().mode() & 0o777, 0o600);
@@ -166,7 +166,7 @@ fn a_ready_file_goes_through_no_link_and_into_no_folder_of_others() {
         let before = fs::read(&planted).unwrap();
         let kept = home.path().join("kept");
         fs::hard_link(&planted, &kept).unwrap();
-        let hub = process::Process::spawn("hub", &mut command, &home.logs());
+        let hub = process::TestProcess::spawn("hub", &mut command, &home.logs());
         until("the hub", || (fs::metadata(&planted).ok()?.uid() != 12_345).then_some(()));
         assert_eq!(fs::read(&kept).unwrap(), before);
         hub.terminate();

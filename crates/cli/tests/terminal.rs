@@ -9,17 +9,17 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, until};
+use crate::harness::{TestHome, TestHub, until};
 
 /// A terminal in which a command runs.
-struct Terminal {
+struct TestTerminal {
     child: Child,
     log: PathBuf,
 }
 
 /// A device that the test plays, with the run that it claimed.
-struct Device<'a> {
-    hub: &'a Server,
+struct TerminalDevice<'a> {
+    hub: &'a TestHub,
     token: String,
     run: String,
     epoch: i64,
@@ -34,10 +34,10 @@ fn has_script() -> bool {
     found
 }
 
-// === impl Terminal ===
+// === impl TestTerminal ===
 
-impl Terminal {
-    fn run(home: &Home, line: &str) -> Self {
+impl TestTerminal {
+    fn run(home: &TestHome, line: &str) -> Self {
         let log = home.path().join("screen");
         let line = format!("{} {line}", env!("CARGO_BIN_EXE_attache"));
         let mut command = home.program("script");
@@ -64,10 +64,10 @@ impl Terminal {
     }
 }
 
-// === impl Device ===
+// === impl TerminalDevice ===
 
-impl<'a> Device<'a> {
-    fn claim(hub: &'a Server, agent: &str) -> Self {
+impl<'a> TerminalDevice<'a> {
+    fn claim(hub: &'a TestHub, agent: &str) -> Self {
         let device = hub.attach(&hub.pairing_code(agent));
         let token = device["runtime_token"].as_str().unwrap().to_owned();
         let id = device["agent_id"].as_str().unwrap();
@@ -103,11 +103,11 @@ fn an_agent_that_speaks_several_times_is_not_said_to_have_lost_something() {
     if !has_script() {
         return;
     }
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
-    let mut terminal = Terminal::run(&home, "ask builder look");
-    let device = Device::claim(&hub, "builder");
+    let mut terminal = TestTerminal::run(&home, "ask builder look");
+    let device = TerminalDevice::claim(&hub, "builder");
     for chunk in ["I will look first.\n\n", "Two files ", "differ.\n"] {
         device.tells("progress", json!({ "chunk": chunk }));
     }
@@ -123,11 +123,11 @@ fn tools_are_shown_once_with_their_command_and_output() {
     if !has_script() {
         return;
     }
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
-    let mut terminal = Terminal::run(&home, "ask builder look");
-    let device = Device::claim(&hub, "builder");
+    let mut terminal = TestTerminal::run(&home, "ask builder look");
+    let device = TerminalDevice::claim(&hub, "builder");
     let call = json!({ "id": "1", "name": "Bash", "status": "started", "input": { "command": "git status" } });
     device.tells("progress", json!({ "tool_call": call }));
     let done = json!({ "id": "1", "name": "Bash", "status": "completed", "input": { "command": "git status" },
@@ -145,11 +145,11 @@ fn a_person_decides_where_the_question_is_asked() {
     if !has_script() {
         return;
     }
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
-    let mut terminal = Terminal::run(&home, "ask builder publish");
-    let device = Device::claim(&hub, "builder");
+    let mut terminal = TestTerminal::run(&home, "ask builder publish");
+    let device = TerminalDevice::claim(&hub, "builder");
     let command = "cargo publish\nrm -rf target";
     let ask = json!({ "tool": "Bash", "input": { "command": command }, "cwd": "/home/dev/parser" });
     let first = device.tells("permission-requests", ask);
@@ -176,22 +176,22 @@ fn an_agent_is_removed_only_after_a_yes() {
     if !has_script() {
         return;
     }
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
-    let mut terminal = Terminal::run(&home, "agents remove builder");
+    let mut terminal = TestTerminal::run(&home, "agents remove builder");
     terminal.shows("[y/N]");
     terminal.types("");
     assert!(!terminal.ends(), "{}", terminal.screen());
     assert_eq!(hub.get("/api/v1/agent-accounts/builder")["archived_at"], Value::Null);
-    let mut terminal = Terminal::run(&home, "agents remove builder");
+    let mut terminal = TestTerminal::run(&home, "agents remove builder");
     terminal.shows("[y/N]");
     terminal.types("y");
     assert!(terminal.ends(), "{}", terminal.screen());
     assert_eq!(hub.get("/api/v1/agent-accounts")["agent_accounts"], json!([]));
     // A script says it in the command.
     hub.add_agent("other");
-    let mut terminal = Terminal::run(&home, "agents remove other --yes");
+    let mut terminal = TestTerminal::run(&home, "agents remove other --yes");
     assert!(terminal.ends(), "{}", terminal.screen());
     assert!(!terminal.screen().contains("[y/N]"), "{}", terminal.screen());
 }

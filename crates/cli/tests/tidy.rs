@@ -51,8 +51,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// The type names that may stand in more than two places: the module says whose they are. Any other name gets a qualifier.
+const REPEATABLE_NAMES: &[&str] = &["Args", "Error", "Inner", "Kind", "Options", "Query", "Result", "Visitor", "World"];
+
 /// Past this a file wants a split (STYLE).
-const LONGEST: usize = 800;
+const MAX_FILE_LINES: usize = 800;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
@@ -114,6 +117,30 @@ fn crates_use_only_what_the_design_allows() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
+/// The type that a line defines. Associated types are not meant.
+fn defined_type(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub") || *word == "unsafe");
+    let keyword = words.next()?;
+    let is_definition = matches!(keyword, "struct" | "enum" | "trait" | "union")
+        || keyword == "type" && !line.starts_with(char::is_whitespace);
+    let name = words.next()?.split(|character: char| !character.is_alphanumeric() && character != '_').next()?;
+    (is_definition && !name.is_empty()).then_some(name)
+}
+
+#[test]
+fn a_type_name_means_one_thing() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in sources() {
+        let text = fs::read_to_string(root().join(&path)).unwrap();
+        for name in text.lines().filter_map(defined_type) {
+            places.entry(name.to_owned()).or_default().push(path.display().to_string());
+        }
+    }
+    let unlisted = |name: &str| !REPEATABLE_NAMES.contains(&name);
+    let wrong: Vec<_> = places.iter().filter(|(name, found)| found.len() > 2 && unlisted(name)).collect();
+    assert_eq!(wrong, Vec::<(&String, &Vec<String>)>::new());
+}
+
 #[test]
 fn every_file_says_what_it_is_for_and_is_not_too_long() {
     let mut wrong = Vec::new();
@@ -123,8 +150,8 @@ fn every_file_says_what_it_is_for_and_is_not_too_long() {
             wrong.push(format!("{} does not begin with `//!` and what it is responsible for", path.display()));
         }
         let lines = text.lines().count();
-        if lines > LONGEST {
-            wrong.push(format!("{} has {lines} lines; split it below {LONGEST}", path.display()));
+        if lines > MAX_FILE_LINES {
+            wrong.push(format!("{} has {lines} lines; split it below {MAX_FILE_LINES}", path.display()));
         }
     }
     assert_eq!(wrong, Vec::<String>::new());

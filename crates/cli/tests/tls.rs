@@ -2,25 +2,25 @@
 
 use std::fs;
 
-use crate::harness::{Home, Process, http, until};
+use crate::harness::{TestHome, TestProcess, http, until};
 
 /// `attache hub --tls-self-signed` on a free port: the process, its address and its pin.
-fn hub(home: &Home) -> (Process, String, String) {
+fn hub(home: &TestHome) -> (TestProcess, String, String) {
     let (process, ready) = home.ready("hub", &["hub", "--listen", "127.0.0.1:0", "--tls-self-signed"]);
     let text = |name: &str| ready[name].as_str().unwrap().to_owned();
     (process, text("url"), text("pin"))
 }
 
 /// A home elsewhere, with the owner's key in a file.
-fn elsewhere(hub: &Home) -> (Home, String) {
-    let home = Home::new();
+fn elsewhere(hub: &TestHome) -> (TestHome, String) {
+    let home = TestHome::new();
     let file = home.keep_secret("owner.key", &hub.owner_key());
     (home, file)
 }
 
 #[test]
 fn a_device_pairs_with_the_pin_and_works_over_tls() {
-    let here = Home::new();
+    let here = TestHome::new();
     let (process, url, pin) = hub(&here);
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
     let told = process.tells("Its pin: ");
@@ -63,7 +63,7 @@ fn a_device_pairs_with_the_pin_and_works_over_tls() {
     asked.extend(["--pin", &pin]);
     assert_eq!(laptop.attache(&asked).succeeds().stdout, "over tls\n");
     let mut command = laptop.command(&ask);
-    let ran = crate::harness::Ran::of(command.env("ATTACHE_PIN", &pin), &laptop.logs());
+    let ran = crate::harness::FinishedProcess::of(command.env("ATTACHE_PIN", &pin), &laptop.logs());
     assert_eq!(ran.succeeds().stdout, "over tls\n");
     let wrong = format!("sha256:{}", "0".repeat(64));
     asked[8] = &wrong;
@@ -82,7 +82,7 @@ fn a_device_pairs_with_the_pin_and_works_over_tls() {
 
 #[test]
 fn the_certificate_outlives_the_hub() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (process, _, pin) = hub(&home);
     let file = home.a2a().join("hub/tls/certificate.pem");
     let certificate = fs::read(&file).unwrap();
@@ -101,7 +101,7 @@ fn the_certificate_outlives_the_hub() {
 
 #[test]
 fn everything_on_this_machine_speaks_tls_too() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (_up, ready) = home.ready("up", &["up", "--listen", "127.0.0.1:0", "--tls-self-signed"]);
     assert!(ready["url"].as_str().unwrap().starts_with("https://127.0.0.1:"), "{ready}");
     assert!(ready["pin"].as_str().unwrap().starts_with("sha256:"), "{ready}");
@@ -112,7 +112,7 @@ fn everything_on_this_machine_speaks_tls_too() {
 
 #[test]
 fn what_makes_no_sense_is_refused_before_anything_starts() {
-    let home = Home::new();
+    let home = TestHome::new();
     let refused = |args: &[&str], message: &str, hint: &str| {
         let mut all = vec!["hub"];
         all.extend(args);
@@ -155,12 +155,12 @@ print(reply.status, reply.read().decode())
 
 #[test]
 fn a_certificate_of_a_client_is_a_key() {
-    let here = Home::new();
+    let here = TestHome::new();
     let (process, ready) =
         here.ready("hub", &["hub", "--listen", "127.0.0.1:0", "--tls-self-signed", "--tls-client-certs"]);
     let address = ready["url"].as_str().unwrap().trim_start_matches("https://").to_owned();
     // It may come from anybody: here, from a hub that made it for itself, and asks for none.
-    let robot = Home::new();
+    let robot = TestHome::new();
     let (other, ..) = hub(&robot);
     let [certificate, private] =
         ["certificate.pem", "key.pem"].map(|file| robot.a2a().join("hub/tls").join(file).to_str().unwrap().to_owned());
@@ -175,7 +175,7 @@ fn a_certificate_of_a_client_is_a_key() {
     let ask = || {
         let mut python = here.program("python3");
         python.args(["-c", ASK, &address, &certificate, &private]);
-        let said = crate::harness::Ran::of(&mut python, &here.logs()).succeeds().stdout;
+        let said = crate::harness::FinishedProcess::of(&mut python, &here.logs()).succeeds().stdout;
         let (status, body) = said.split_once(' ').unwrap();
         (status.to_owned(), body.to_owned())
     };

@@ -8,11 +8,11 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Process, Server, http, process, until};
+use crate::harness::{TestHome, TestHub, TestProcess, http, process, until};
 
 #[test]
 fn up_and_ask() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let said = up.process.says("attache ask local");
     assert!(said.contains(&format!("Attaché is up: {}", up.url)), "{said}");
@@ -37,10 +37,10 @@ fn up_and_ask() {
 
 #[test]
 fn a_task_hands_over_a_file() {
-    let home = Home::new();
+    let home = TestHome::new();
     let folder = home.path().join("work");
     fs::create_dir(&folder).unwrap();
-    let hand_over = |up: &Server, name: &str| {
+    let hand_over = |up: &TestHub, name: &str| {
         let run = up.ask("local", &format!("pwd > {name} && echo {name} >> \"$ATTACHE_ARTIFACTS\""));
         assert_eq!(run["status"], "completed", "{run}");
         let list =
@@ -63,7 +63,7 @@ fn a_task_hands_over_a_file() {
 
 #[test]
 fn a_second_hub_does_not_take_the_commands_of_the_first() {
-    let home = Home::new();
+    let home = TestHome::new();
     let first = home.hub(&[]);
     first.add_agent("first");
     let elsewhere = home.path().join("elsewhere");
@@ -78,7 +78,7 @@ fn a_second_hub_does_not_take_the_commands_of_the_first() {
 
 #[test]
 fn a_restart_finds_the_same_agent_and_pairing() {
-    let home = Home::new();
+    let home = TestHome::new();
     let first = home.up(&[]);
     let before = home.profiles();
     assert!(first.process.terminate().success());
@@ -95,7 +95,7 @@ fn a_restart_finds_the_same_agent_and_pairing() {
 
 #[test]
 fn a_lost_profile_is_paired_again_with_the_same_agent() {
-    let home = Home::new();
+    let home = TestHome::new();
     let first = home.up(&[]);
     let agent = first.get("/api/v1/agent-accounts/local")["agent_id"].clone();
     first.process.kill();
@@ -108,7 +108,7 @@ fn a_lost_profile_is_paired_again_with_the_same_agent() {
 
 #[test]
 fn a_pairing_that_a_person_ended_is_not_taken_back_silently() {
-    let home = Home::new();
+    let home = TestHome::new();
     let first = home.up(&[]);
     let runtime = first.get("/api/v1/agent-accounts/local")["runtime"]["runtime_id"].as_str().unwrap().to_owned();
     home.attache(&["runtimes", "revoke", &runtime]).succeeds();
@@ -124,7 +124,7 @@ fn a_pairing_that_a_person_ended_is_not_taken_back_silently() {
 
 #[test]
 fn a_killed_up_leaves_no_adapter_behind() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     up.agent_is("local", "online");
     let children = process::children(up.process.id());
@@ -135,9 +135,9 @@ fn a_killed_up_leaves_no_adapter_behind() {
 
 #[test]
 fn a_port_that_is_taken_is_explained() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
-    let ran = Home::new().attache(&["up", "--listen", up.address()]).exits(1);
+    let ran = TestHome::new().attache(&["up", "--listen", up.address()]).exits(1);
     assert!(ran.stderr.contains("an Attaché hub already runs at"), "{}", ran.stderr);
     assert!(ran.stderr.contains("--listen 127.0.0.1:0"), "{}", ran.stderr);
     let ran = home.attache(&["hub", "--listen", "127.0.0.1:0"]).exits(1);
@@ -146,7 +146,7 @@ fn a_port_that_is_taken_is_explained() {
 
 #[test]
 fn the_first_signal_finishes_the_task_and_the_second_ends_at_once() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     // A claim that has not begun would be handed back instead.
     let begun = home.path().join("begun");
@@ -170,7 +170,7 @@ fn the_first_signal_finishes_the_task_and_the_second_ends_at_once() {
 
 #[test]
 fn the_console_and_the_platform_share_the_port() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&[]);
     let login = http::send("GET", &format!("{}/login", hub.url), &[], b"").unwrap().expect(200);
     assert!(login.header("content-type").unwrap().starts_with("text/html"));
@@ -183,7 +183,7 @@ fn the_console_and_the_platform_share_the_port() {
 
 #[test]
 fn what_is_asked_while_everything_stops_is_refused_and_not_done_later() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let run = up.create_run("local", "touch begun; while [ ! -e go ]; do sleep 0.1; done; echo drained");
     until("the task to begin", || home.path().join("begun").exists().then_some(()));
@@ -205,7 +205,7 @@ fn what_is_asked_while_everything_stops_is_refused_and_not_done_later() {
 
 #[test]
 fn a_device_that_is_stopped_is_offline_at_once() {
-    let home = Home::new();
+    let home = TestHome::new();
     let (hub, runtime) = home.hub_with_builder();
     hub.agent_is("builder", "online");
     assert!(runtime.terminate().success(), "{}", runtime.stderr());
@@ -215,7 +215,7 @@ fn a_device_that_is_stopped_is_offline_at_once() {
 }
 
 /// A person of this hub with a role, and the file with their key.
-fn person(home: &Home, name: &str, role: &str) -> String {
+fn person(home: &TestHome, name: &str, role: &str) -> String {
     home.attache(&["users", "add", name, "--role", role]).succeeds();
     let file = home.path().join(format!("{name}.key")).to_str().unwrap().to_owned();
     home.attache(&["keys", "add", name, "--user", name, "--to-file", &file]).succeeds();
@@ -228,7 +228,7 @@ fn bearer(file: &str) -> String {
 
 #[test]
 fn nobody_else_reaches_the_owners_key_through_the_local_shell() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let attack = format!("cat {}/hub/admin.key", home.a2a().display());
     let operator = person(&home, "ada", "operator");
@@ -272,7 +272,7 @@ fn nobody_else_reaches_the_owners_key_through_the_local_shell() {
 
 #[test]
 fn what_the_local_shell_did_is_its_owners_alone() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     up.agent_is("local", "online");
     let conversation = up.post("/api/v1/conversations", &json!({ "title": "Mine" })).expect(201).json();
@@ -351,7 +351,7 @@ fn what_the_local_shell_did_is_its_owners_alone() {
 
 #[test]
 fn work_of_others_is_not_passed_on_to_the_local_shell() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let operator = person(&home, "ada", "operator");
     // An agent of the owner that everybody may call, and that could call `local` for its owner.
@@ -382,7 +382,7 @@ fn work_of_others_is_not_passed_on_to_the_local_shell() {
 
 #[test]
 fn an_agent_process_is_not_led_into_our_folders() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
     let seen = home.attache(&["ask", "local", "env"]).succeeds().stdout;
     assert!(seen.contains("ATTACHE_ARTIFACTS="), "{seen}");
@@ -407,12 +407,12 @@ fn an_agent_process_is_not_led_into_our_folders() {
 
 #[test]
 fn a_task_inherits_no_file_that_up_was_started_with() {
-    let home = Home::new();
+    let home = TestHome::new();
     fs::write(home.path().join("secret"), "a word of whoever started it\n").unwrap();
     let mut command = home.program("sh");
     let line = r#"exec "$0" up --listen 127.0.0.1:0 --ready-file inherited.json 9<secret"#;
     command.args(["-c", line, env!("CARGO_BIN_EXE_attache")]);
-    let up = Process::spawn("up", &mut command, &home.logs());
+    let up = TestProcess::spawn("up", &mut command, &home.logs());
     until("the hub to be ready", || {
         fs::read_to_string(home.path().join("inherited.json")).ok().filter(|text| text.contains("url"))
     });

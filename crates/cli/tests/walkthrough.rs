@@ -2,11 +2,11 @@
 
 use std::{fmt::Write as _, fs, net::TcpListener, path::Path, process::Stdio};
 
-use crate::harness::{Home, Ran};
+use crate::harness::{FinishedProcess, TestHome};
 
 /// A block to paste, and what the page says that it prints.
 #[derive(Debug, PartialEq, Eq)]
-struct Step {
+struct WalkthroughStep {
     line: usize,
     script: String,
     promised: Option<String>,
@@ -33,7 +33,7 @@ fn walk(page: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
     let steps = steps(&fs::read_to_string(file).unwrap());
     assert!(steps.iter().any(|step| step.promised.is_some()), "{page} promises nothing");
-    let home = Home::new();
+    let home = TestHome::new();
     let blocks = home.path().join("blocks");
     fs::create_dir(&blocks).unwrap();
     // What a block leaves running ends with the shell.
@@ -49,7 +49,7 @@ fn walk(page: &str) {
     // It is ended with all that it started before the harness would give it up.
     let mut command = home.program("timeout");
     command.args(["110", "bash", "-c", &shell]).env("PATH", path).env("PORT", port.to_string()).env_remove("A2A_HOME");
-    let ran = Ran::of(command.stdin(Stdio::null()), &home.logs());
+    let ran = FinishedProcess::of(command.stdin(Stdio::null()), &home.logs());
     for (number, step) in steps.iter().enumerate() {
         let place = format!("{page}, the block at line {}", step.line);
         let Ok(printed) = fs::read_to_string(blocks.join(format!("{number}.out"))) else {
@@ -71,8 +71,8 @@ fn free_port() -> u16 {
 }
 
 /// The fenced `sh` blocks of a page in order, each with the `text` block directly below it.
-fn steps(page: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
+fn steps(page: &str) -> Vec<WalkthroughStep> {
+    let mut steps: Vec<WalkthroughStep> = Vec::new();
     // Whether nothing but blank lines came since the last block to paste.
     let mut is_below = false;
     let mut lines = page.lines().enumerate();
@@ -87,7 +87,7 @@ fn steps(page: &str) -> Vec<Step> {
             .take_while(|line| *line != "```")
             .fold(String::new(), |body, line| body + line + "\n");
         match language {
-            "sh" => steps.push(Step { line: at + 1, script: body, promised: None }),
+            "sh" => steps.push(WalkthroughStep { line: at + 1, script: body, promised: None }),
             "text" if is_below => {
                 steps.last_mut().expect("a block stands above it").promised = Some(body);
             }
@@ -146,7 +146,7 @@ fn a_promise_can_be_broken() {
         assert_eq!(is_like(line, pattern), expected, "{line} {pattern}");
     }
     let page = "```sh\na\n```\n\n```text\nb\n```\n\n```sh\nc\n```\nwords\n\n```text\nd\n```\n";
-    let step = |line, script: &str, promised: Option<&str>| Step {
+    let step = |line, script: &str, promised: Option<&str>| WalkthroughStep {
         line,
         script: script.to_owned(),
         promised: promised.map(str::to_owned),

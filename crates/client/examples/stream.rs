@@ -6,7 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use attache_client::{Client, Update};
+use attache_client::{CallUpdate, Client};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,9 +19,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} has begun", updates.call_id());
     while let Some(update) = updates.next().await {
         match update? {
-            Update::Progress { goal, progress } => println!("progress {goal:?} {progress:?}"),
-            Update::Message { kind, text, details } => println!("{kind} {text:?} {details:?}"),
-            Update::Completed(reply) => println!("{}", reply.summary),
+            CallUpdate::Progress { goal, progress } => println!("progress {goal:?} {progress:?}"),
+            CallUpdate::Message { kind, text, details } => println!("{kind} {text:?} {details:?}"),
+            CallUpdate::Completed(reply) => println!("{}", reply.summary),
         }
     }
     Ok(())

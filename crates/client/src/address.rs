@@ -8,11 +8,11 @@ use crate::{Error, HubOptions};
 
 /// The origin of a hub, with the paths that hang below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address(Url);
+pub struct HubAddress(Url);
 
-// === impl Address ===
+// === impl HubAddress ===
 
-impl Address {
+impl HubAddress {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let invalid = |why: &str| Error::Invalid {
             what: format!("`{text}` is not the address of a hub: {why}"),
@@ -92,13 +92,13 @@ fn with_scheme(text: &str) -> String {
         return text.to_owned();
     }
     let encrypted = format!("https://{text}");
-    match Url::parse(&encrypted).map(Address) {
+    match Url::parse(&encrypted).map(HubAddress) {
         Ok(address) if address.is_loopback() => format!("http://{text}"),
         Ok(_) | Err(_) => encrypted,
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for HubAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.origin())
     }
@@ -111,14 +111,14 @@ mod tests {
     #[test]
     fn both_forms_of_an_address_are_the_same() {
         for text in ["http://127.0.0.1:7800", "http://127.0.0.1:7800/", " http://127.0.0.1:7800/api/v1/ "] {
-            let address = Address::parse(text).unwrap();
+            let address = HubAddress::parse(text).unwrap();
             assert_eq!(address.origin(), "http://127.0.0.1:7800");
             assert_eq!(address.api_base(), "http://127.0.0.1:7800/api/v1");
             assert!(address.is_loopback());
         }
-        assert!(Address::parse("http://[::1]:1").unwrap().is_loopback());
-        assert!(!Address::parse("https://hub.example.org").unwrap().is_loopback());
-        let url = Address::parse("http://h").unwrap().url(&["api", "a/b?c", "é"]);
+        assert!(HubAddress::parse("http://[::1]:1").unwrap().is_loopback());
+        assert!(!HubAddress::parse("https://hub.example.org").unwrap().is_loopback());
+        let url = HubAddress::parse("http://h").unwrap().url(&["api", "a/b?c", "é"]);
         assert_eq!(url.as_str(), "http://h/api/a%2Fb%3Fc/%C3%A9");
     }
 
@@ -131,19 +131,19 @@ mod tests {
             ("hub.example.org", "https://hub.example.org"),
             ("10.0.0.5:7800", "https://10.0.0.5:7800"),
         ] {
-            assert_eq!(Address::parse(text).unwrap().origin(), origin, "{text}");
+            assert_eq!(HubAddress::parse(text).unwrap().origin(), origin, "{text}");
         }
-        let error = Address::parse("me:hunter2@h").unwrap_err();
+        let error = HubAddress::parse("me:hunter2@h").unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hunter2"));
     }
 
     #[test]
     fn a_wrong_address_says_how_to_write_it() {
         for text in ["", "not a hub", "ftp://h", "http://h/console", "http://h?x=1"] {
-            let error = Address::parse(text).unwrap_err();
+            let error = HubAddress::parse(text).unwrap_err();
             assert!(error.to_string().contains("http://127.0.0.1:7800"), "{error}");
         }
-        let error = Address::parse("http://me:hunter2@h").unwrap_err();
+        let error = HubAddress::parse("http://me:hunter2@h").unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hunter2"));
     }
 }

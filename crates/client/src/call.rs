@@ -19,13 +19,13 @@ use reqwest::Method;
 use serde::Serialize;
 
 use crate::{
-    Credential, Error, Hub, HubOptions, Result,
-    hub::{Ask, Repeat},
+    Error, HubClient, HubCredential, HubOptions, Result,
+    hub::{HubRequest, RetrySafety},
 };
 
 pub use error::{CallError, CallFailed};
-pub use reply::{CallReply, Usage};
-pub use stream::{CallStream, Update};
+pub use reply::{CallReply, CallUsage};
+pub use stream::{CallStream, CallUpdate};
 
 /// Calls agents through one hub with one key. Clones share connections.
 ///
@@ -41,14 +41,14 @@ pub use stream::{CallStream, Update};
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    hub: Hub,
+    hub: HubClient,
 }
 
-/// A call that is being put together. Nothing is sent before [`Call::start`], [`Call::wait`] or [`Call::stream`].
+/// A call that is being put together. Nothing is sent before [`CallBuilder::start`], [`CallBuilder::wait`] or [`CallBuilder::stream`].
 #[must_use = "nothing is sent before `start`, `wait` or `stream`"]
 #[derive(Debug, Clone)]
-pub struct Call {
-    hub: Hub,
+pub struct CallBuilder {
+    hub: HubClient,
     request: CallRequest,
     key: Option<String>,
     /// What made the call impossible before it was sent.
@@ -60,23 +60,23 @@ pub struct Call {
 impl Client {
     /// The hub's address, and a person's or an agent's key. The first request makes the connection.
     pub fn connect(url: impl Into<String>, key: impl Into<String>) -> Result<Self> {
-        Self::with(HubOptions::new(url, Credential::Key(Secret::new(key.into()))))
+        Self::with(HubOptions::new(url, HubCredential::Key(Secret::new(key.into()))))
     }
 
     /// With other time limits, a pin, or a certificate of one's own.
     pub fn with(options: HubOptions) -> Result<Self> {
-        Ok(Self { hub: Hub::new(options)? })
+        Ok(Self { hub: HubClient::new(options)? })
     }
 
     /// Everything else that the hub can do.
-    pub const fn hub(&self) -> &Hub {
+    pub const fn hub(&self) -> &HubClient {
         &self.hub
     }
 
-    /// A call for the hub's default agent, unless [`Call::agent_type`] says whom it is for.
-    pub fn call(&self, task: impl Into<String>) -> Call {
+    /// A call for the hub's default agent, unless [`CallBuilder::agent_type`] says whom it is for.
+    pub fn call(&self, task: impl Into<String>) -> CallBuilder {
         let request = CallRequest { task: task.into(), ..CallRequest::default() };
-        Call { hub: self.hub.clone(), request, key: None, invalid: None }
+        CallBuilder { hub: self.hub.clone(), request, key: None, invalid: None }
     }
 
     /// What became of a call, or how far it is.
@@ -104,15 +104,15 @@ impl fmt::Debug for Client {
     }
 }
 
-impl From<Hub> for Client {
-    fn from(hub: Hub) -> Self {
+impl From<HubClient> for Client {
+    fn from(hub: HubClient) -> Self {
         Self { hub }
     }
 }
 
-// === impl Call ===
+// === impl CallBuilder ===
 
-impl Call {
+impl CallBuilder {
     /// Whom it is for: an agent's name or id, or a skill or capability that one agent has.
     pub fn agent_type(mut self, agent_type: impl Into<String>) -> Self {
         self.request.agent_type = Some(agent_type.into());
@@ -188,7 +188,7 @@ impl Call {
         }
         let key = self.key.unwrap_or_else(|| format!("call-{}", self.hub.env().uuid().simple()));
         let url = self.hub.address().url(&["api", "a2a", "call"]);
-        let ask = Ask::new(Method::POST, url).json(&self.request).repeat(Repeat::Safe).key(key);
+        let ask = HubRequest::new(Method::POST, url).json(&self.request).retry_safety(RetrySafety::Safe).key(key);
         self.hub.ask(&ask).await
     }
 
@@ -206,9 +206,9 @@ impl Call {
     }
 }
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     pub(crate) async fn call_result(&self, call: CallId) -> Result<CallResult> {
         self.get(self.address().url(&["api", "a2a", "result", &call.to_string()])).await
     }

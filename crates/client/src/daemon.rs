@@ -23,12 +23,15 @@ use std::{
 use attache_protocol::{
     Code, DelegationId,
     error::exit,
-    wire::delegation::{Delegate, Delegation, Delegations, Diff, Health, Revert, Reverted, Session},
+    wire::delegation::{
+        DaemonHealth, DelegateRequest, Delegation, DelegationDiff, DelegationList, DelegationSession, RevertRequest,
+        RevertResult,
+    },
 };
 use reqwest::{Client, Method, Url};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::Refusal;
+use crate::HubRefusal;
 
 /// Each request has a connection of its own: one that is kept would break when the daemon is started anew, and nobody
 /// would know whether it heard.
@@ -42,7 +45,7 @@ pub struct DaemonClient {
 pub enum Error {
     /// The daemon understood and said no.
     #[error("{0}")]
-    Refused(Box<Refusal>),
+    Refused(Box<HubRefusal>),
     #[error("no daemon answers at {}: {reason}. Start one: `attache daemon`.", socket.display())]
     NotRunning { socket: PathBuf, reason: String },
     /// It may have heard the request, and done what it asks for.
@@ -58,11 +61,11 @@ pub enum Error {
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Taking back what a lease changed, or comparing it, reads many files.
-const LONG_PATIENCE: Duration = Duration::from_secs(600);
+const LONG_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 /// The longest that the daemon keeps a request waiting.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 // === impl DaemonClient ===
 
@@ -80,13 +83,13 @@ impl DaemonClient {
         &self.socket
     }
 
-    pub async fn health(&self) -> Result<Health> {
+    pub async fn health(&self) -> Result<DaemonHealth> {
         self.read(url(&["health"])).await
     }
 
     /// Answers at once; the delegation goes its way.
-    pub async fn delegate(&self, request: &Delegate) -> Result<Delegation> {
-        self.ask(Method::POST, url(&["delegations"]), Some(request), PATIENCE).await
+    pub async fn delegate(&self, request: &DelegateRequest) -> Result<Delegation> {
+        self.ask(Method::POST, url(&["delegations"]), Some(request), REQUEST_TIMEOUT).await
     }
 
     pub async fn get(&self, delegation: DelegationId) -> Result<Delegation> {
@@ -97,51 +100,52 @@ impl DaemonClient {
     pub async fn wait(&self, delegation: DelegationId, after: u64, wait: Duration) -> Result<Delegation> {
         let mut url = url(&["delegations", &delegation.to_string()]);
         waiting(&mut url, after, wait);
-        self.ask(Method::GET, url, None::<&()>, PATIENCE + wait).await
+        self.ask(Method::GET, url, None::<&()>, REQUEST_TIMEOUT + wait).await
     }
 
     pub async fn list(&self) -> Result<Vec<Delegation>> {
-        let list: Delegations = self.read(url(&["delegations"])).await?;
+        let list: DelegationList = self.read(url(&["delegations"])).await?;
         Ok(list.delegations)
     }
 
     /// One that is over stays as it is.
     pub async fn cancel(&self, delegation: DelegationId) -> Result<Delegation> {
-        self.ask(Method::POST, url(&["delegations", &delegation.to_string(), "cancel"]), None::<&()>, PATIENCE).await
+        self.ask(Method::POST, url(&["delegations", &delegation.to_string(), "cancel"]), None::<&()>, REQUEST_TIMEOUT)
+            .await
     }
 
     /// Everything that is not over of one session.
     pub async fn cancel_session(&self, session: &str) -> Result<Vec<Delegation>> {
         let url = url(&["sessions", session, "cancel"]);
-        let list: Delegations = self.ask(Method::POST, url, None::<&()>, PATIENCE).await?;
+        let list: DelegationList = self.ask(Method::POST, url, None::<&()>, REQUEST_TIMEOUT).await?;
         Ok(list.delegations)
     }
 
     /// What the folder's owner finds changed, as a unified diff.
     pub async fn diff(&self, delegation: DelegationId) -> Result<String> {
         let url = url(&["delegations", &delegation.to_string(), "diff"]);
-        let diff: Diff = self.ask(Method::GET, url, None::<&()>, LONG_PATIENCE).await?;
+        let diff: DelegationDiff = self.ask(Method::GET, url, None::<&()>, LONG_REQUEST_TIMEOUT).await?;
         Ok(diff.text)
     }
 
-    pub async fn revert(&self, delegation: DelegationId, request: &Revert) -> Result<Reverted> {
+    pub async fn revert(&self, delegation: DelegationId, request: &RevertRequest) -> Result<RevertResult> {
         let url = url(&["delegations", &delegation.to_string(), "revert"]);
-        self.ask(Method::POST, url, Some(request), LONG_PATIENCE).await
+        self.ask(Method::POST, url, Some(request), LONG_REQUEST_TIMEOUT).await
     }
 
-    pub async fn session(&self, session: &str) -> Result<Session> {
+    pub async fn session(&self, session: &str) -> Result<DelegationSession> {
         self.read(url(&["sessions", session])).await
     }
 
     /// Answers when everything of the session was done more often than `after`, or when the time is up.
-    pub async fn wait_for_session(&self, session: &str, after: u64, wait: Duration) -> Result<Session> {
+    pub async fn wait_for_session(&self, session: &str, after: u64, wait: Duration) -> Result<DelegationSession> {
         let mut url = url(&["sessions", session]);
         waiting(&mut url, after, wait);
-        self.ask(Method::GET, url, None::<&()>, PATIENCE + wait).await
+        self.ask(Method::GET, url, None::<&()>, REQUEST_TIMEOUT + wait).await
     }
 
     async fn read<T: DeserializeOwned>(&self, url: Url) -> Result<T> {
-        self.ask(Method::GET, url, None::<&()>, PATIENCE).await
+        self.ask(Method::GET, url, None::<&()>, REQUEST_TIMEOUT).await
     }
 
     async fn ask<B, T>(&self, method: Method, url: Url, body: Option<&B>, limit: Duration) -> Result<T>
@@ -187,7 +191,7 @@ fn url(segments: &[&str]) -> Url {
 }
 
 fn waiting(url: &mut Url, after: u64, wait: Duration) {
-    let wait = wait.min(LONGEST_WAIT).as_millis().to_string();
+    let wait = wait.min(MAX_WAIT).as_millis().to_string();
     url.query_pairs_mut().append_pair("after", &after.to_string()).append_pair("wait_ms", &wait);
 }
 

@@ -2,10 +2,10 @@
 
 use attache_protocol::{
     Code,
-    error::{Body, exit},
+    error::{ErrorBody, exit},
     wire::{
         permission::AlreadyDecided,
-        run::{Conflict, Run},
+        run::{Run, RunConflict},
     },
 };
 
@@ -13,7 +13,7 @@ use attache_protocol::{
 pub enum Error {
     /// The hub understood the request and said no.
     #[error("{0}")]
-    Refused(Box<Refusal>),
+    Refused(Box<HubRefusal>),
     /// Nothing answered, or the connection broke before the answer was complete.
     #[error("cannot reach the hub at {address}: {reason}. {}", Code::Unreachable.hint())]
     Unreachable { address: String, reason: String },
@@ -33,7 +33,7 @@ pub enum Error {
 /// The hub's own words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}{}", sentence(.hint))]
-pub struct Refusal {
+pub struct HubRefusal {
     pub code: Code,
     pub message: String,
     pub hint: String,
@@ -102,20 +102,27 @@ impl Error {
 
     /// Reads an answer whose status says that the request was refused.
     pub(crate) fn from_reply(address: &str, status: u16, body: &[u8]) -> Self {
-        let Ok(Body { error }) = serde_json::from_slice(body) else {
+        let Ok(ErrorBody { error }) = serde_json::from_slice(body) else {
             return Self::from_status(address, status);
         };
         let code = Code::from_text(&error.code).unwrap_or_else(|| code_of(status).unwrap_or(Code::Internal));
         let conflict = if status == 409 { conflict(body) } else { None };
         let decided = if code == Code::AlreadyDecided { serde_json::from_slice(body).ok() } else { None };
-        Self::Refused(Box::new(Refusal { code, message: error.message, hint: error.hint, status, conflict, decided }))
+        Self::Refused(Box::new(HubRefusal {
+            code,
+            message: error.message,
+            hint: error.hint,
+            status,
+            conflict,
+            decided,
+        }))
     }
 
     /// An answer without our body: a proxy on the way, or a server that is no hub.
     fn from_status(address: &str, status: u16) -> Self {
         let address = address.to_owned();
         match code_of(status) {
-            Some(code) => Self::Refused(Box::new(Refusal {
+            Some(code) => Self::Refused(Box::new(HubRefusal {
                 code,
                 message: format!("{address} answered with status {status}."),
                 hint: code.hint().to_owned(),
@@ -141,7 +148,7 @@ fn code_of(status: u16) -> Option<Code> {
 }
 
 fn conflict(body: &[u8]) -> Option<Run> {
-    serde_json::from_slice::<Conflict>(body).ok().map(|conflict| conflict.task_run)
+    serde_json::from_slice::<RunConflict>(body).ok().map(|conflict| conflict.task_run)
 }
 
 #[cfg(test)]

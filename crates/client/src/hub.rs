@@ -14,24 +14,24 @@ use reqwest::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Address, Backoff, Credential, Error, HubOptions, Result, Timeouts, tls};
+use crate::{Backoff, Error, HubAddress, HubCredential, HubOptions, Result, Timeouts, tls};
 
 /// A client of one hub with one credential. Clones share connections.
 #[derive(Clone)]
-pub struct Hub(Arc<Inner>);
+pub struct HubClient(Arc<Inner>);
 
 struct Inner {
     client: Client,
     /// Sent with every request; a rotated token takes its place.
     credential: RwLock<HeaderMap>,
-    address: Address,
+    address: HubAddress,
     timeouts: Timeouts,
     env: Env,
 }
 
 /// Which part of a list to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Page {
+pub struct PageQuery {
     pub limit: Option<u32>,
     /// `next_cursor` of the page before.
     pub cursor: Option<String>,
@@ -39,11 +39,11 @@ pub struct Page {
 
 /// One request, before it is sent.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct HubRequest {
     pub(crate) method: Method,
     pub(crate) url: Url,
     pub(crate) body: Option<Bytes>,
-    pub(crate) repeat: Repeat,
+    pub(crate) repeat: RetrySafety,
     /// Added to the usual time limit, for answers that may take long on purpose.
     pub(crate) patience: Duration,
     /// `Idempotency-Key`.
@@ -52,20 +52,20 @@ pub(crate) struct Ask {
 
 /// Whether sending the same request twice is harmless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeat {
+pub(crate) enum RetrySafety {
     Safe,
     Never,
 }
 
 /// No answer of the platform API is larger; artifacts and streams are not read as a whole.
-const LARGEST_REPLY: usize = 64 << 20;
-const TRIES: u32 = 4;
+const MAX_REPLY: usize = 64 << 20;
+const MAX_ATTEMPTS: u32 = 4;
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     pub fn new(options: HubOptions) -> Result<Self> {
-        let address = Address::of(&options)?;
+        let address = HubAddress::of(&options)?;
         let builder = Client::builder()
             .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(options.timeouts.connect)
@@ -89,12 +89,12 @@ impl Hub {
     }
 
     /// Uses another credential from now on, for all clones.
-    pub fn renew(&self, credential: &Credential) -> Result<()> {
+    pub fn renew(&self, credential: &HubCredential) -> Result<()> {
         *self.0.credential.write().unwrap_or_else(PoisonError::into_inner) = headers(credential)?;
         Ok(())
     }
 
-    pub fn address(&self) -> &Address {
+    pub fn address(&self) -> &HubAddress {
         &self.0.address
     }
 
@@ -114,19 +114,19 @@ impl Hub {
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, url: Url) -> Result<T> {
-        self.ask(&Ask::new(Method::GET, url).repeat(Repeat::Safe)).await
+        self.ask(&HubRequest::new(Method::GET, url).retry_safety(RetrySafety::Safe)).await
     }
 
     pub(crate) async fn post<B: Serialize + Sync, T: DeserializeOwned>(&self, url: Url, body: &B) -> Result<T> {
-        self.ask(&Ask::new(Method::POST, url).json(body)).await
+        self.ask(&HubRequest::new(Method::POST, url).json(body)).await
     }
 
     pub(crate) async fn delete(&self, url: Url) -> Result<()> {
-        self.send(&Ask::new(Method::DELETE, url)).await.map(drop)
+        self.send(&HubRequest::new(Method::DELETE, url)).await.map(drop)
     }
 
     /// Sends a request and reads its answer as JSON.
-    pub(crate) async fn ask<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T> {
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, ask: &HubRequest) -> Result<T> {
         let (_, body) = self.send(ask).await?;
         self.decode(&body)
     }
@@ -138,7 +138,7 @@ impl Hub {
     }
 
     /// Sends a request until it is answered, or its tries are used up.
-    pub(crate) async fn send(&self, ask: &Ask) -> Result<(u16, Bytes)> {
+    pub(crate) async fn send(&self, ask: &HubRequest) -> Result<(u16, Bytes)> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
         loop {
             let used = self.credential();
@@ -151,7 +151,7 @@ impl Hub {
                 continue;
             }
             let hopeless = !error.is_passing() || matches!(error, Error::Untrusted { .. });
-            if ask.repeat == Repeat::Never || hopeless || backoff.tries() + 1 >= TRIES {
+            if ask.repeat == RetrySafety::Never || hopeless || backoff.tries() + 1 >= MAX_ATTEMPTS {
                 return Err(error);
             }
             tracing::debug!(%error, "the request is repeated");
@@ -159,7 +159,7 @@ impl Hub {
         }
     }
 
-    async fn send_once(&self, ask: &Ask) -> Result<(u16, Bytes)> {
+    async fn send_once(&self, ask: &HubRequest) -> Result<(u16, Bytes)> {
         let limit = self.0.timeouts.request.saturating_add(ask.patience);
         let mut request = self.request(ask.method.clone(), ask.url.clone()).timeout(limit);
         request = request.header(ACCEPT, "application/json");
@@ -195,7 +195,7 @@ impl Hub {
     pub(crate) async fn read(&self, mut response: Response) -> Result<Bytes> {
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
-            if body.len() + part.len() > LARGEST_REPLY {
+            if body.len() + part.len() > MAX_REPLY {
                 return Err(self.bad_reply("the answer is far too large"));
             }
             body.extend_from_slice(&part);
@@ -220,19 +220,19 @@ impl Hub {
     }
 }
 
-impl fmt::Debug for Hub {
+impl fmt::Debug for HubClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Hub({})", self.0.address)
     }
 }
 
-pub(crate) fn headers(credential: &Credential) -> Result<HeaderMap> {
+pub(crate) fn headers(credential: &HubCredential) -> Result<HeaderMap> {
     let (name, text) = match credential {
-        Credential::Key(key) => (AUTHORIZATION, format!("Bearer {}", key.expose().trim())),
-        Credential::RuntimeToken(token) => {
+        HubCredential::Key(key) => (AUTHORIZATION, format!("Bearer {}", key.expose().trim())),
+        HubCredential::RuntimeToken(token) => {
             (reqwest::header::HeaderName::from_static("x-runtime-token"), token.expose().trim().to_owned())
         }
-        Credential::None => return Ok(HeaderMap::new()),
+        HubCredential::None => return Ok(HeaderMap::new()),
     };
     let mut value = HeaderValue::from_str(&text).map_err(|_| Error::Invalid {
         what: "the key or token contains characters that cannot be sent".to_owned(),
@@ -251,11 +251,11 @@ fn chain(error: &reqwest::Error) -> String {
     if cause.is::<reqwest::Error>() { "the request failed".to_owned() } else { cause.to_string() }
 }
 
-// === impl Ask ===
+// === impl HubRequest ===
 
-impl Ask {
+impl HubRequest {
     pub(crate) const fn new(method: Method, url: Url) -> Self {
-        Self { method, url, body: None, repeat: Repeat::Never, patience: Duration::ZERO, key: None }
+        Self { method, url, body: None, repeat: RetrySafety::Never, patience: Duration::ZERO, key: None }
     }
 
     pub(crate) fn json<B: Serialize>(self, body: &B) -> Self {
@@ -263,7 +263,7 @@ impl Ask {
         Self { body: Some(body.into()), ..self }
     }
 
-    pub(crate) fn repeat(self, repeat: Repeat) -> Self {
+    pub(crate) fn retry_safety(self, repeat: RetrySafety) -> Self {
         Self { repeat, ..self }
     }
 
@@ -271,14 +271,14 @@ impl Ask {
         Self { key: Some(key), ..self }
     }
 
-    pub(crate) fn patience(self, patience: Duration) -> Self {
+    pub(crate) fn timeout(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 }
 
-// === impl Page ===
+// === impl PageQuery ===
 
-impl Page {
+impl PageQuery {
     pub(crate) fn write(&self, url: &mut Url) {
         if let Some(limit) = self.limit {
             url.query_pairs_mut().append_pair("limit", &limit.to_string());

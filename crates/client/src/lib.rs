@@ -44,29 +44,29 @@ pub mod egress;
 mod error;
 mod hub;
 mod options;
-pub mod private;
+pub mod private_file;
 pub mod sse;
 mod stream;
 mod tls;
 pub mod tunnel;
 pub mod webhook;
 
-pub use address::Address;
+pub use address::HubAddress;
 pub use api::{
-    artifact::{Download, Upload},
+    artifact::{ArtifactDownload, ArtifactSource},
     channel::ChannelFilter,
     delivery::DeliveryFilter,
-    pairing::{Attached, PairingTicket, Polled},
+    pairing::{AttachedRuntime, PairingPoll, PairingTicket},
     permission::PermissionFilter,
-    register::Registered,
+    register::AgentWithKey,
     run::RunFilter,
     user::{NewUser, UserChange},
 };
 pub use backoff::Backoff;
-pub use call::{Call, CallError, CallFailed, CallReply, CallStream, Client, Update, Usage};
-pub use error::{Error, Refusal};
-pub use hub::{Hub, Page};
-pub use options::{Credential, HubOptions, Timeouts};
+pub use call::{CallBuilder, CallError, CallFailed, CallReply, CallStream, CallUpdate, CallUsage, Client};
+pub use error::{Error, HubRefusal};
+pub use hub::{HubClient, PageQuery};
+pub use options::{HubCredential, HubOptions, Timeouts};
 pub use stream::EventStream;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use attache_protocol::{Pin, Secret, env::Env};
+use attache_protocol::{KeyPin, Secret, env::Env};
 
 #[derive(Debug, Clone)]
 pub struct HubOptions {
     /// The hub's origin, or the origin with `/api/v1`.
     pub address: String,
-    pub credential: Credential,
+    pub credential: HubCredential,
     pub timeouts: Timeouts,
     /// A certificate (PEM) to trust besides the machine's own, for a hub that signs its own.
     pub trusted_certificate: Option<Vec<u8>>,
     /// The only key that the hub may have. With it, no certificate authority is asked and no name is compared.
-    pub pin: Option<Pin>,
+    pub pin: Option<KeyPin>,
     pub env: Env,
 }
 
 #[derive(Debug, Clone)]
-pub enum Credential {
+pub enum HubCredential {
     /// A person's or program's API key: `Authorization: Bearer ak_…`.
     Key(Secret<String>),
     /// A paired device's token: `X-Runtime-Token: rt_…`.
@@ -39,7 +39,7 @@ pub struct Timeouts {
 // === impl HubOptions ===
 
 impl HubOptions {
-    pub fn new(address: impl Into<String>, credential: Credential) -> Self {
+    pub fn new(address: impl Into<String>, credential: HubCredential) -> Self {
         Self {
             address: address.into(),
             credential,

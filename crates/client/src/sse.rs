@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::VecDeque};
 
 /// One dispatched event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct SseMessage {
     /// `message` unless the stream named it.
     pub event: String,
     /// The last id that the stream has set, here or before.
@@ -15,13 +15,13 @@ pub struct Message {
 /// The stream sent a line or an event that is larger than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is larger than {limit} bytes")]
-pub struct TooLong {
+pub struct SseTooLong {
     pub limit: usize,
 }
 
 /// Takes bytes as they come and keeps what is not complete yet.
 #[derive(Debug)]
-pub struct Parser {
+pub struct SseParser {
     limit: usize,
     line: Vec<u8>,
     /// The last byte was a CR: an LF that follows belongs to it.
@@ -33,12 +33,12 @@ pub struct Parser {
     has_data: bool,
     id: String,
     retry_ms: Option<u64>,
-    ready: VecDeque<Message>,
+    ready: VecDeque<SseMessage>,
 }
 
-// === impl Parser ===
+// === impl SseParser ===
 
-impl Parser {
+impl SseParser {
     /// `limit` bounds one line, and the data of one event.
     pub fn new(limit: usize) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Parser {
         }
     }
 
-    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), SseTooLong> {
         while !bytes.is_empty() {
             if std::mem::take(&mut self.after_cr) && bytes[0] == b'\n' {
                 bytes = &bytes[1..];
@@ -64,7 +64,7 @@ impl Parser {
             let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let part = &bytes[..end.unwrap_or(bytes.len())];
             if self.line.len() + part.len() > self.limit {
-                return Err(TooLong { limit: self.limit });
+                return Err(SseTooLong { limit: self.limit });
             }
             self.line.extend_from_slice(part);
             let Some(end) = end else { break };
@@ -76,7 +76,7 @@ impl Parser {
     }
 
     /// The next complete message. An event that the stream broke off is never shown.
-    pub fn pop(&mut self) -> Option<Message> {
+    pub fn pop(&mut self) -> Option<SseMessage> {
         self.ready.pop_front()
     }
 
@@ -85,7 +85,7 @@ impl Parser {
         self.retry_ms
     }
 
-    fn end_line(&mut self) -> Result<(), TooLong> {
+    fn end_line(&mut self) -> Result<(), SseTooLong> {
         let line = std::mem::take(&mut self.line);
         let mut text = String::from_utf8_lossy(&line);
         if std::mem::take(&mut self.at_start)
@@ -106,14 +106,14 @@ impl Parser {
         taken
     }
 
-    fn field(&mut self, line: &str) -> Result<(), TooLong> {
+    fn field(&mut self, line: &str) -> Result<(), SseTooLong> {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match name {
             "event" => value.clone_into(&mut self.event),
             "data" => {
                 if self.data.len() + value.len() + 1 > self.limit {
-                    return Err(TooLong { limit: self.limit });
+                    return Err(SseTooLong { limit: self.limit });
                 }
                 self.data.push_str(value);
                 self.data.push('\n');
@@ -135,7 +135,7 @@ impl Parser {
         if std::mem::take(&mut self.has_data) {
             data.pop();
             let event = if event.is_empty() { "message".to_owned() } else { event };
-            self.ready.push_back(Message { event, id: self.id.clone(), data });
+            self.ready.push_back(SseMessage { event, id: self.id.clone(), data });
         }
     }
 }
@@ -146,8 +146,8 @@ mod tests {
 
     use super::*;
 
-    fn parse<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<Message> {
-        let mut parser = Parser::new(1 << 16);
+    fn parse<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<SseMessage> {
+        let mut parser = SseParser::new(1 << 16);
         let mut messages = Vec::new();
         for part in parts {
             parser.push(part).unwrap();
@@ -156,8 +156,8 @@ mod tests {
         messages
     }
 
-    fn message(event: &str, id: &str, data: &str) -> Message {
-        Message { event: event.to_owned(), id: id.to_owned(), data: data.to_owned() }
+    fn message(event: &str, id: &str, data: &str) -> SseMessage {
+        SseMessage { event: event.to_owned(), id: id.to_owned(), data: data.to_owned() }
     }
 
     const EVERYTHING: &[u8] = "\u{feff}: hello\r\n\r\nid: 1\nevent: task.chunk\ndata: a\ndata:  b\n\rdata\n\n\
@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn lines_and_events_are_bounded() {
-        let mut parser = Parser::new(10);
-        assert_eq!(parser.push(b"data: 12345"), Err(TooLong { limit: 10 }));
-        let mut parser = Parser::new(10);
+        let mut parser = SseParser::new(10);
+        assert_eq!(parser.push(b"data: 12345"), Err(SseTooLong { limit: 10 }));
+        let mut parser = SseParser::new(10);
         assert_eq!(parser.push(b"data: 1234\ndata: 5678\n"), Ok(()));
-        assert_eq!(parser.push(b"data: 9\n"), Err(TooLong { limit: 10 }));
+        assert_eq!(parser.push(b"data: 9\n"), Err(SseTooLong { limit: 10 }));
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, fmt, time::Duration};
 
 use attache_protocol::{
     EventKind, Json, RunId, Timestamp,
-    wire::event::{Event, Range},
+    wire::event::{Event, SeqRange},
 };
 use reqwest::{
     Method, Response,
@@ -14,17 +14,17 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    Backoff, Error, Hub, Result,
-    sse::{Message, Parser},
+    Backoff, Error, HubClient, Result,
+    sse::{SseMessage, SseParser},
 };
 
 /// The events of one run. `next` may be dropped and called again without losing an event.
 pub struct EventStream {
-    hub: Hub,
+    hub: HubClient,
     run: RunId,
     /// The seq of the last event that was handed out.
     seen: i64,
-    state: State,
+    state: EventStreamState,
     ready: VecDeque<Event>,
     backoff: Backoff,
     /// How long the hub may be away before the stream gives up.
@@ -34,42 +34,42 @@ pub struct EventStream {
     gaps: u32,
 }
 
-enum State {
+enum EventStreamState {
     Waiting {
         until: Instant,
     },
-    Open(Box<Connection>),
+    Open(Box<EventConnection>),
     /// The hub closed the stream and said nothing new: has the run ended before `seen`?
     Closed,
     Ended,
 }
 
-struct Connection {
+struct EventConnection {
     response: Response,
-    parser: Parser,
+    parser: SseParser,
     /// Whether this connection has brought anything.
     fruitful: bool,
 }
 
 /// The members of an event's data that matter for the cursor.
 #[derive(Deserialize)]
-struct Missing {
-    missing: Range,
+struct GapRange {
+    missing: SeqRange,
 }
 
 /// Events are at most 1 MiB at the hub; the frame around one is small.
-const LARGEST_EVENT: usize = 4 << 20;
-const MOST_GAPS: u32 = 5;
+const MAX_EVENT: usize = 4 << 20;
+const MAX_GAPS: u32 = 5;
 
 // === impl EventStream ===
 
 impl EventStream {
-    pub(crate) fn new(hub: Hub, run: RunId, after: i64) -> Self {
+    pub(crate) fn new(hub: HubClient, run: RunId, after: i64) -> Self {
         Self {
             hub,
             run,
             seen: after,
-            state: State::Waiting { until: Instant::now() },
+            state: EventStreamState::Waiting { until: Instant::now() },
             ready: VecDeque::new(),
             backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
             patience: Duration::from_secs(120),
@@ -80,7 +80,7 @@ impl EventStream {
 
     /// How long the hub may be unreachable before the stream ends with an error; two minutes unless told.
     #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
+    pub fn timeout(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
@@ -95,16 +95,16 @@ impl EventStream {
             if let Some(event) = self.ready.pop_front() {
                 self.seen = event.seq;
                 if event.event_kind().is_some_and(EventKind::is_terminal) {
-                    self.state = State::Ended;
+                    self.state = EventStreamState::Ended;
                     self.ready.clear();
                 }
                 return Some(Ok(event));
             }
             if let Err(error) = self.advance().await {
-                self.state = State::Ended;
+                self.state = EventStreamState::Ended;
                 return Some(Err(error));
             }
-            if matches!(self.state, State::Ended) && self.ready.is_empty() {
+            if matches!(self.state, EventStreamState::Ended) && self.ready.is_empty() {
                 return None;
             }
         }
@@ -113,17 +113,17 @@ impl EventStream {
     /// Takes one step towards the next event. Dropping it half-way changes nothing that matters.
     async fn advance(&mut self) -> Result<()> {
         match &mut self.state {
-            State::Waiting { until } => {
+            EventStreamState::Waiting { until } => {
                 tokio::time::sleep_until(*until).await;
                 match self.connect().await {
                     Ok(connection) => {
                         self.away_since = None;
-                        self.state = State::Open(Box::new(connection));
+                        self.state = EventStreamState::Open(Box::new(connection));
                     }
                     Err(error) => self.retry(error)?,
                 }
             }
-            State::Open(connection) => {
+            EventStreamState::Open(connection) => {
                 let read = timeout(self.hub.timeouts().idle, connection.response.chunk()).await;
                 match read {
                     Ok(Ok(Some(bytes))) => {
@@ -133,7 +133,7 @@ impl EventStream {
                         self.take()?;
                     }
                     Ok(Ok(None)) if connection.fruitful => self.wait(),
-                    Ok(Ok(None)) => self.state = State::Closed,
+                    Ok(Ok(None)) => self.state = EventStreamState::Closed,
                     Ok(Err(error)) => {
                         let error = self.hub.unreachable(&error);
                         self.retry(error)?;
@@ -142,20 +142,20 @@ impl EventStream {
                     Err(_) => self.wait(),
                 }
             }
-            State::Closed => match self.hub.run_events(self.run, self.seen, None).await {
-                Ok(page) if page.events.is_empty() && page.status.is_terminal() => self.state = State::Ended,
+            EventStreamState::Closed => match self.hub.run_events(self.run, self.seen, None).await {
+                Ok(page) if page.events.is_empty() && page.status.is_terminal() => self.state = EventStreamState::Ended,
                 Ok(page) => {
                     self.accept_all(page.events);
                     self.wait();
                 }
                 Err(error) => self.retry(error)?,
             },
-            State::Ended => {}
+            EventStreamState::Ended => {}
         }
         Ok(())
     }
 
-    async fn connect(&self) -> Result<Connection> {
+    async fn connect(&self) -> Result<EventConnection> {
         let mut url = self.hub.api(&["task-runs", &self.run.to_string(), "events"]);
         url.query_pairs_mut().append_pair("after", &self.seen.to_string());
         let request = self
@@ -176,12 +176,12 @@ impl EventStream {
         if !kind.starts_with("text/event-stream") {
             return Err(self.hub.bad_reply("it sent no event stream"));
         }
-        Ok(Connection { response, parser: Parser::new(LARGEST_EVENT), fruitful: false })
+        Ok(EventConnection { response, parser: SseParser::new(MAX_EVENT), fruitful: false })
     }
 
     /// Moves what the connection has brought to the ready events.
     fn take(&mut self) -> Result<()> {
-        let State::Open(connection) = &mut self.state else { return Ok(()) };
+        let EventStreamState::Open(connection) = &mut self.state else { return Ok(()) };
         let mut events = Vec::new();
         while let Some(message) = connection.parser.pop() {
             let Some(event) = read(&message, self.hub.env().now()) else {
@@ -200,7 +200,7 @@ impl EventStream {
             // The log has the event that is missing; reading again from the cursor brings it.
             self.gaps += 1;
             tracing::warn!(run.id = %self.run, after = self.seen, "a stream skipped an event and is read again");
-            if self.gaps > MOST_GAPS {
+            if self.gaps > MAX_GAPS {
                 return Err(self.hub.bad_reply("its stream skips events"));
             }
             self.wait();
@@ -214,7 +214,7 @@ impl EventStream {
         for event in events {
             if event.kind == EventKind::SnapshotRepaired {
                 // The events before it are gone for good; it stands in for them.
-                let to = event.data.parse().map_or(event.seq, |Missing { missing }| missing.to);
+                let to = event.data.parse().map_or(event.seq, |GapRange { missing }| missing.to);
                 last = last.max(to);
                 self.ready.push_back(Event { seq: last, ..event });
             } else if event.seq == last + 1 {
@@ -229,7 +229,7 @@ impl EventStream {
 
     fn wait(&mut self) {
         let until = Instant::now() + self.backoff.next(self.hub.env());
-        self.state = State::Waiting { until };
+        self.state = EventStreamState::Waiting { until };
     }
 
     /// Comes back later, unless the error is final or the hub has been away for too long.
@@ -252,7 +252,7 @@ impl fmt::Debug for EventStream {
 }
 
 /// The data of a message is the whole event; a server that sends only the event's own data is understood as well.
-fn read(message: &Message, now: Timestamp) -> Option<Event> {
+fn read(message: &SseMessage, now: Timestamp) -> Option<Event> {
     if let Ok(event) = serde_json::from_str::<Event>(&message.data) {
         return Some(event);
     }

@@ -3,7 +3,7 @@
 
 use std::{io, sync::Arc};
 
-use attache_protocol::Pin;
+use attache_protocol::KeyPin;
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls_platform_verifier::Verifier;
 use tokio::net::TcpStream;
@@ -20,14 +20,14 @@ use crate::{Error, HubOptions, Result};
 
 /// Accepts one key, whatever the certificate around it says: names and dates are for those who do not know the key.
 #[derive(Debug)]
-struct Pinned {
-    pin: Pin,
+struct PinVerifier {
+    pin: KeyPin,
     provider: Arc<CryptoProvider>,
 }
 
 /// What a handshake that failed means for a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Distrust {
+pub(crate) enum TlsDistrust {
     /// Another key than the pinned one.
     OtherKey,
     /// A certificate that this machine does not believe.
@@ -37,7 +37,7 @@ pub(crate) enum Distrust {
 }
 
 /// TLS for a place of which only the key is known.
-pub(crate) fn pinned(pin: Pin, protocols: &[&str]) -> Result<ClientConfig> {
+pub(crate) fn pinned(pin: KeyPin, protocols: &[&str]) -> Result<ClientConfig> {
     verified(Some(pin), None, protocols)
 }
 
@@ -46,13 +46,13 @@ pub(crate) fn config(options: &HubOptions, protocols: &[&str]) -> Result<ClientC
     verified(options.pin, options.trusted_certificate.as_deref(), protocols)
 }
 
-fn verified(pin: Option<Pin>, trusted: Option<&[u8]>, protocols: &[&str]) -> Result<ClientConfig> {
+fn verified(pin: Option<KeyPin>, trusted: Option<&[u8]>, protocols: &[&str]) -> Result<ClientConfig> {
     let invalid = |what: String, hint: &str| Error::Invalid { what, hint: hint.to_owned() };
     let provider = Arc::new(default_provider());
     let failed =
         |error: rustls::Error| invalid(format!("cannot set up TLS: {error}"), "Install the package ca-certificates.");
     let verifier: Arc<dyn ServerCertVerifier> = match pin {
-        Some(pin) => Arc::new(Pinned { pin, provider: provider.clone() }),
+        Some(pin) => Arc::new(PinVerifier { pin, provider: provider.clone() }),
         None => {
             let trusted = trusted.unwrap_or_default();
             let extra: Vec<CertificateDer<'static>> =
@@ -90,25 +90,25 @@ pub(crate) async fn connect(
 
 /// The error for a hub whose certificate was not believed; `None` for any other cause.
 pub(crate) fn distrusted(address: &str, cause: &(dyn std::error::Error + 'static)) -> Option<Error> {
-    let (reason, hint) = match Distrust::find(cause)? {
-        Distrust::OtherKey => (
+    let (reason, hint) = match TlsDistrust::find(cause)? {
+        TlsDistrust::OtherKey => (
             "its key is not the pinned one",
             "If the hub got a new key, compare its pin (`attache hub` prints it, and <data>/tls.pin holds it) and pass \
              that one with --pin; otherwise somebody else answers there.",
         ),
-        Distrust::Unknown => (
+        TlsDistrust::Unknown => (
             "this machine does not trust its certificate",
             "If the hub made it by itself (--tls-self-signed), pass its pin with --pin sha256:… or ATTACHE_PIN; \
              `attache hub` prints the pin when it starts, and <data>/tls.pin at the hub holds it.",
         ),
-        Distrust::Plain => ("it does not speak TLS", "Write its address with http://, or start the hub with TLS."),
+        TlsDistrust::Plain => ("it does not speak TLS", "Write its address with http://, or start the hub with TLS."),
     };
     Some(Error::Untrusted { address: address.to_owned(), reason: reason.to_owned(), hint: hint.to_owned() })
 }
 
-// === impl Distrust ===
+// === impl TlsDistrust ===
 
-impl Distrust {
+impl TlsDistrust {
     fn find(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let mut cause = Some(cause);
         while let Some(error) = cause {
@@ -138,9 +138,9 @@ impl Distrust {
     }
 }
 
-// === impl Pinned ===
+// === impl PinVerifier ===
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinVerifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -151,7 +151,7 @@ impl ServerCertVerifier for Pinned {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let key = ParsedCertificate::try_from(certificate)?.subject_public_key_info();
         let hash = digest(&SHA256, &key);
-        let shown = Pin::from_digest(hash.as_ref().try_into().expect("SHA-256 gives 32 bytes"));
+        let shown = KeyPin::from_digest(hash.as_ref().try_into().expect("SHA-256 gives 32 bytes"));
         if shown == self.pin {
             return Ok(ServerCertVerified::assertion());
         }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use attache_protocol::{
-    Pin as KeyPin, Secret, TunnelId,
-    wire::tunnel::{OpenTunnel, Tunnel as State},
+    KeyPin, Secret, TunnelId,
+    wire::tunnel::{OpenTunnelRequest, Tunnel as State},
 };
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::{Buf as _, Bytes};
@@ -24,30 +24,30 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _, http::HeaderValue};
 
 use crate::{
-    Credential, Error, Hub, HubOptions, Result,
-    channel::line::{Line, Way, Wire, upgrade},
-    egress::Guard,
-    hub::{Ask, Repeat, headers},
+    Error, HubClient, HubCredential, HubOptions, Result,
+    channel::socket::{ChannelEndpoint, ChannelSocket, SocketIo, upgrade},
+    egress::EgressGuard,
+    hub::{HubRequest, RetrySafety, headers},
     tls,
 };
 
 /// What is written at once at most; the hub takes messages of 1 MiB.
-const LARGEST: usize = 256 << 10;
+const MAX_MESSAGE: usize = 256 << 10;
 /// Of the bytes that were written, so many wait for their flush.
 const BUFFER: usize = 128 << 10;
 
 /// The bytes of one connection through a tunnel. Dropping it ends the connection.
-pub struct Tunnel {
-    line: Line,
+pub struct TunnelStream {
+    line: ChannelSocket,
     /// What came and was not read yet.
     unread: Bytes,
 }
 
 /// How a remote reaches a tunnel whose address somebody else chose.
 #[derive(Debug, Clone)]
-pub struct Reach {
+pub struct TunnelDialOptions {
     /// Judges the address; its policy has the places that the owner of this machine allows beyond the public internet.
-    pub guard: Guard,
+    pub guard: EgressGuard,
     /// The only key that the hub may have, if it is known.
     pub pin: Option<KeyPin>,
     /// A certificate (PEM) to trust besides the machine's own.
@@ -63,14 +63,14 @@ pub fn token_sha256(token: &Secret<String>) -> String {
 
 /// One socket of the host. Answers when a remote has come, which may take as long as the tunnel lasts; for the next remote
 /// open the next one.
-pub async fn open_host(hub: &HubOptions, id: TunnelId) -> Result<Tunnel> {
-    let way = Way::new(hub)?;
+pub async fn open_host(hub: &HubOptions, id: TunnelId) -> Result<TunnelStream> {
+    let way = ChannelEndpoint::new(hub)?;
     let mut url = way.address().url(&["api", "v1", "tunnels", &id.to_string()]);
     url.set_query(Some("end=host"));
     let mut line = way.open_at(url, None).await?;
     while let Some(message) = line.next().await {
         match message.map_err(|error| way.broken(error))? {
-            Message::Text(text) if text.as_str() == "paired" => return Ok(Tunnel::new(line)),
+            Message::Text(text) if text.as_str() == "paired" => return Ok(TunnelStream::new(line)),
             Message::Ping(_) | Message::Pong(_) => {}
             Message::Close(Some(close)) => return Err(way.broken(format!("the tunnel was closed: {}", close.reason))),
             _ => return Err(way.strange("a tunnel begins with the word `paired`")),
@@ -80,7 +80,7 @@ pub async fn open_host(hub: &HubOptions, id: TunnelId) -> Result<Tunnel> {
 }
 
 /// One connection of a remote, to where START says.
-pub async fn open_remote(url: &str, token: &Secret<String>, reach: &Reach) -> Result<Tunnel> {
+pub async fn open_remote(url: &str, token: &Secret<String>, reach: &TunnelDialOptions) -> Result<TunnelStream> {
     let invalid = |what: String| Error::Invalid {
         what,
         hint: "The owner of this machine allows places that are not public: see `policy.toml`.".to_owned(),
@@ -98,8 +98,8 @@ pub async fn open_remote(url: &str, token: &Secret<String>, reach: &Reach) -> Re
     let stream = timeout(reach.connect, TcpStream::connect(&addresses[..])).await.map_err(late)?;
     let stream = stream.map_err(|error| broken(error.to_string()))?;
     stream.set_nodelay(true).map_err(|error| broken(error.to_string()))?;
-    let wire: Box<dyn Wire> = if url.starts_with("wss:") {
-        let mut options = HubOptions::new(origin.clone(), Credential::None);
+    let wire: Box<dyn SocketIo> = if url.starts_with("wss:") {
+        let mut options = HubOptions::new(origin.clone(), HubCredential::None);
         (options.pin, options.trusted_certificate) = (reach.pin, reach.trusted_certificate.clone());
         let config = Arc::new(tls::config(&options, &["http/1.1"])?);
         Box::new(
@@ -111,18 +111,18 @@ pub async fn open_remote(url: &str, token: &Secret<String>, reach: &Reach) -> Re
         Box::new(stream)
     };
     let mut request = url.into_client_request().map_err(|error| broken(error.to_string()))?;
-    request.headers_mut().extend(headers(&Credential::Key(token.clone()))?);
-    request.headers_mut().insert("user-agent", HeaderValue::from_static(crate::channel::line::USER_AGENT));
-    timeout(reach.connect, upgrade(request, wire, &origin, BUFFER)).await.map_err(late)?.map(Tunnel::new)
+    request.headers_mut().extend(headers(&HubCredential::Key(token.clone()))?);
+    request.headers_mut().insert("user-agent", HeaderValue::from_static(crate::channel::socket::USER_AGENT));
+    timeout(reach.connect, upgrade(request, wire, &origin, BUFFER)).await.map_err(late)?.map(TunnelStream::new)
 }
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     /// Opens a tunnel, or renews it. Doing so again is harmless, and needed after the hub has started anew.
-    pub async fn open_tunnel(&self, id: TunnelId, request: &OpenTunnel) -> Result<State> {
+    pub async fn open_tunnel(&self, id: TunnelId, request: &OpenTunnelRequest) -> Result<State> {
         let url = self.api(&["tunnels", &id.to_string()]);
-        self.ask(&Ask::new(Method::PUT, url).json(request).repeat(Repeat::Safe)).await
+        self.ask(&HubRequest::new(Method::PUT, url).json(request).retry_safety(RetrySafety::Safe)).await
     }
 
     pub async fn tunnel(&self, id: TunnelId) -> Result<State> {
@@ -135,19 +135,19 @@ impl Hub {
     }
 }
 
-// === impl Tunnel ===
+// === impl TunnelStream ===
 
-impl Tunnel {
-    fn new(line: Line) -> Self {
+impl TunnelStream {
+    fn new(line: ChannelSocket) -> Self {
         Self { line, unread: Bytes::new() }
     }
 
-    fn line(&mut self) -> Pin<&mut Line> {
+    fn line(&mut self) -> Pin<&mut ChannelSocket> {
         Pin::new(&mut self.line)
     }
 }
 
-impl AsyncRead for Tunnel {
+impl AsyncRead for TunnelStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -170,13 +170,13 @@ impl AsyncRead for Tunnel {
     }
 }
 
-impl AsyncWrite for Tunnel {
+impl AsyncWrite for TunnelStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
         ready!(self.line().poll_ready(context)).map_err(lost)?;
-        let length = bytes.len().min(LARGEST);
+        let length = bytes.len().min(MAX_MESSAGE);
         let message = Message::Binary(Bytes::copy_from_slice(&bytes[..length]));
         self.line().start_send(message).map_err(lost)?;
         Poll::Ready(Ok(length))
@@ -198,7 +198,7 @@ fn lost(error: tungstenite::Error) -> io::Error {
     }
 }
 
-impl fmt::Debug for Tunnel {
+impl fmt::Debug for TunnelStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tunnel").finish_non_exhaustive()
     }

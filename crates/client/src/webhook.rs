@@ -40,14 +40,14 @@ pub const TOLERANCE: Duration = Duration::from_secs(300);
 
 /// A delivery that is genuine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedDelivery {
     pub delivery: String,
     pub signed_at: Timestamp,
 }
 
 /// Why a delivery must not be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unverified {
+pub enum WebhookError {
     #[error(
         "the header {0} is missing or not plain text. Check that no proxy removes headers that begin with x-attache-."
     )]
@@ -83,17 +83,17 @@ pub fn verify(
     body: &[u8],
     now: Timestamp,
     tolerance: Duration,
-) -> Result<Verified, Unverified> {
+) -> Result<VerifiedDelivery, WebhookError> {
     let header =
-        |name: &'static str| headers.get(name).and_then(|value| value.to_str().ok()).ok_or(Unverified::Header(name));
+        |name: &'static str| headers.get(name).and_then(|value| value.to_str().ok()).ok_or(WebhookError::Header(name));
     let (timestamp, signatures, delivery) = (header(TIMESTAMP)?, header(SIGNATURE)?, header(DELIVERY)?);
     let is_number = timestamp.bytes().all(|byte| byte.is_ascii_digit());
-    let seconds: i64 = timestamp.parse().ok().filter(|_| is_number).ok_or(Unverified::Timestamp)?;
-    let signed_at = Timestamp::from_millis(seconds.checked_mul(1000).ok_or(Unverified::Timestamp)?);
+    let seconds: i64 = timestamp.parse().ok().filter(|_| is_number).ok_or(WebhookError::Timestamp)?;
+    let signed_at = Timestamp::from_millis(seconds.checked_mul(1000).ok_or(WebhookError::Timestamp)?);
     // The signature is of a whole second, which may have begun almost one before.
     let tolerance = tolerance + Duration::from_millis(999);
     if now.since(signed_at).max(signed_at.since(now)) > tolerance {
-        return Err(Unverified::OutOfTime);
+        return Err(WebhookError::OutOfTime);
     }
     let expected = tag(secret, timestamp, body);
     let fits = |given: &str| {
@@ -101,9 +101,9 @@ pub fn verify(
         bytes.is_some_and(|bytes| constant_time::verify_slices_are_equal(&bytes, expected.as_ref()).is_ok())
     };
     if !signatures.split(',').any(fits) {
-        return Err(Unverified::Signature);
+        return Err(WebhookError::Signature);
     }
-    Ok(Verified { delivery: delivery.to_owned(), signed_at })
+    Ok(VerifiedDelivery { delivery: delivery.to_owned(), signed_at })
 }
 
 fn tag(secret: &Secret<String>, timestamp: &str, body: &[u8]) -> hmac::Tag {
@@ -153,12 +153,13 @@ mod tests {
 
     #[test]
     fn what_was_signed_is_verified_for_a_while() {
-        let verified = Verified { delivery: "dlv_1".to_owned(), signed_at: Timestamp::from_millis(1_763_199_000_000) };
+        let verified =
+            VerifiedDelivery { delivery: "dlv_1".to_owned(), signed_at: Timestamp::from_millis(1_763_199_000_000) };
         for now in [NOW, at(300), at(-300)] {
             assert_eq!(verify(&secret(), &signed(), BODY, now, TOLERANCE), Ok(verified.clone()));
         }
         for now in [at(302), at(-302), Timestamp::from_millis(i64::MAX), Timestamp::from_millis(0)] {
-            assert_eq!(verify(&secret(), &signed(), BODY, now, TOLERANCE), Err(Unverified::OutOfTime));
+            assert_eq!(verify(&secret(), &signed(), BODY, now, TOLERANCE), Err(WebhookError::OutOfTime));
         }
         let mut two = signed();
         let given = two[SIGNATURE].to_str().unwrap().to_owned();
@@ -169,25 +170,25 @@ mod tests {
     #[test]
     fn everything_else_is_not_believed() {
         let other = Secret::new("other".to_owned());
-        assert_eq!(verify(&other, &signed(), BODY, NOW, TOLERANCE), Err(Unverified::Signature));
-        assert_eq!(verify(&secret(), &signed(), b"{}", NOW, TOLERANCE), Err(Unverified::Signature));
+        assert_eq!(verify(&other, &signed(), BODY, NOW, TOLERANCE), Err(WebhookError::Signature));
+        assert_eq!(verify(&secret(), &signed(), b"{}", NOW, TOLERANCE), Err(WebhookError::Signature));
         let with = |name: &'static str, value: &str| {
             let mut headers = signed();
             headers.insert(name, value.parse().unwrap());
             verify(&secret(), &headers, BODY, NOW, TOLERANCE)
         };
-        assert_eq!(with(TIMESTAMP, "1763199001"), Err(Unverified::Signature));
+        assert_eq!(with(TIMESTAMP, "1763199001"), Err(WebhookError::Signature));
         let given = signed()[SIGNATURE].to_str().unwrap().to_owned();
         for forged in ["", "v1=", "v1=0", "v1=zz", &given[3..], &given[..given.len() - 2], &format!("{given}00")] {
-            assert_eq!(with(SIGNATURE, forged), Err(Unverified::Signature), "{forged}");
+            assert_eq!(with(SIGNATURE, forged), Err(WebhookError::Signature), "{forged}");
         }
         for odd in ["", "-5", "+1763199000", "1763199000.5", "9223372036854775807"] {
-            assert_eq!(with(TIMESTAMP, odd), Err(Unverified::Timestamp), "{odd}");
+            assert_eq!(with(TIMESTAMP, odd), Err(WebhookError::Timestamp), "{odd}");
         }
         for name in [TIMESTAMP, SIGNATURE, DELIVERY] {
             let mut headers = signed();
             headers.remove(name);
-            assert_eq!(verify(&secret(), &headers, BODY, NOW, TOLERANCE), Err(Unverified::Header(name)));
+            assert_eq!(verify(&secret(), &headers, BODY, NOW, TOLERANCE), Err(WebhookError::Header(name)));
         }
     }
 }

@@ -9,7 +9,7 @@ use axum::{
     response::IntoResponse as _,
 };
 
-use crate::{headers, problem::Fault};
+use crate::{headers, problem::PageError};
 
 #[derive(Debug, Clone, Copy)]
 struct Asset {
@@ -25,8 +25,8 @@ const STYLE: &str = concat!(
     include_str!("../assets/base.css"),
     include_str!("../assets/parts.css"),
     include_str!("../assets/pages.css"),
-    include_str!("../assets/slip.css"),
-    include_str!("../assets/office.css"),
+    include_str!("../assets/approval_card.css"),
+    include_str!("../assets/admin.css"),
     include_str!("../assets/docs.css"),
     include_str!("../assets/narrow.css"),
 );
@@ -68,11 +68,12 @@ pub(crate) fn base() -> &'static str {
 pub(crate) async fn serve(
     Path((version, name)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Response<Body>, Fault> {
+) -> Result<Response<Body>, PageError> {
     // A page of another version asks for modules of another version; mixing them would break both.
-    let asset = ALL.iter().find(|asset| asset.name == name).filter(|_| version == *VERSION).ok_or(Fault::NoSuchPath)?;
+    let asset =
+        ALL.iter().find(|asset| asset.name == name).filter(|_| version == *VERSION).ok_or(PageError::NoSuchPath)?;
     let tag = format!("\"{}-{}\"", *VERSION, asset.name);
-    let mut response = if headers::knows(&headers, &tag) {
+    let mut response = if headers::has_cached(&headers, &tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         ([(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind))], asset.content).into_response()

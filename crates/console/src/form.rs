@@ -11,28 +11,28 @@ use axum::{
 use bytes::Bytes;
 
 use crate::{
-    Console,
+    ConsoleState,
     multipart::{Multipart, PartHead},
-    problem::{Fault, Result},
-    session::Session,
+    problem::{PageError, PageResult},
+    session::BrowserSession,
 };
 
 /// The fields of a form; the first one of a name counts.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Fields(HashMap<String, String>);
+pub(crate) struct FormFields(HashMap<String, String>);
 
 /// A form that a signed-in person sent from one of our pages.
 #[derive(Debug)]
-pub(crate) struct Posted {
-    pub(crate) session: Session,
-    pub(crate) fields: Fields,
+pub(crate) struct SubmittedForm {
+    pub(crate) session: BrowserSession,
+    pub(crate) fields: FormFields,
 }
 
 /// The same with files behind the fields, which are read when they are wanted.
 #[derive(Debug)]
 pub(crate) struct PostedFiles {
-    pub(crate) session: Session,
-    pub(crate) fields: Fields,
+    pub(crate) session: BrowserSession,
+    pub(crate) fields: FormFields,
     files: Option<Multipart>,
     /// The first file, whose bytes come next.
     first: Option<PartHead>,
@@ -41,11 +41,12 @@ pub(crate) struct PostedFiles {
 /// The longest field beside files.
 const MAX_FIELD: usize = 256 * 1024;
 
-// === impl Fields ===
+// === impl FormFields ===
 
-impl Fields {
-    pub(crate) async fn read(request: Request) -> Result<Self> {
-        let Form(pairs) = Form::<Vec<(String, String)>>::from_request(request, &()).await.map_err(|_| Fault::Form)?;
+impl FormFields {
+    pub(crate) async fn read(request: Request) -> PageResult<Self> {
+        let Form(pairs) =
+            Form::<Vec<(String, String)>>::from_request(request, &()).await.map_err(|_| PageError::Form)?;
         let mut fields = HashMap::new();
         for (name, value) in pairs {
             fields.entry(name).or_insert(value);
@@ -64,7 +65,7 @@ impl Fields {
     }
 
     /// The field without blanks around it, if there is something in it.
-    pub(crate) fn given(&self, name: &str) -> Option<String> {
+    pub(crate) fn non_empty(&self, name: &str) -> Option<String> {
         let text = self.get(name).trim();
         (!text.is_empty()).then(|| text.to_owned())
     }
@@ -74,7 +75,7 @@ impl Fields {
 
 impl PostedFiles {
     /// The next file that was chosen; its bytes are in [`Self::chunk`].
-    pub(crate) async fn next_file(&mut self) -> Result<Option<PartHead>> {
+    pub(crate) async fn next_file(&mut self) -> PageResult<Option<PartHead>> {
         let Some(files) = &mut self.files else { return Ok(None) };
         let mut head = self.first.take();
         loop {
@@ -91,7 +92,7 @@ impl PostedFiles {
         }
     }
 
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>> {
+    pub(crate) async fn chunk(&mut self) -> PageResult<Option<Bytes>> {
         match &mut self.files {
             Some(files) => files.chunk().await,
             None => Ok(None),
@@ -99,12 +100,12 @@ impl PostedFiles {
     }
 }
 
-impl FromRequest<Console> for PostedFiles {
-    type Rejection = Fault;
+impl FromRequest<ConsoleState> for PostedFiles {
+    type Rejection = PageError;
 
-    async fn from_request(request: Request, console: &Console) -> Result<Self> {
+    async fn from_request(request: Request, console: &ConsoleState) -> PageResult<Self> {
         let (session, parts, body) = signed_in(request, console).await?;
-        let (mut fields, mut first) = (Fields::default(), None);
+        let (mut fields, mut first) = (FormFields::default(), None);
         let files = match Multipart::of(&parts.headers, body) {
             Ok(mut files) => {
                 while let Some(head) = files.next().await? {
@@ -118,37 +119,37 @@ impl FromRequest<Console> for PostedFiles {
                 Some(files)
             }
             Err(body) => {
-                fields = Fields::read(Request::from_parts(parts, body)).await?;
+                fields = FormFields::read(Request::from_parts(parts, body)).await?;
                 None
             }
         };
         // Nothing of a file is taken before it is known who sends it.
-        if !session.made(fields.get("csrf")) {
-            return Err(Fault::Csrf);
+        if !session.verify_csrf(fields.get("csrf")) {
+            return Err(PageError::Csrf);
         }
         Ok(Self { session, fields, files, first })
     }
 }
 
-// === impl Posted ===
+// === impl SubmittedForm ===
 
-impl FromRequest<Console> for Posted {
-    type Rejection = Fault;
+impl FromRequest<ConsoleState> for SubmittedForm {
+    type Rejection = PageError;
 
-    async fn from_request(request: Request, console: &Console) -> Result<Self> {
+    async fn from_request(request: Request, console: &ConsoleState) -> PageResult<Self> {
         let (session, parts, body) = signed_in(request, console).await?;
-        let fields = Fields::read(Request::from_parts(parts, body)).await?;
-        if session.made(fields.get("csrf")) { Ok(Self { session, fields }) } else { Err(Fault::Csrf) }
+        let fields = FormFields::read(Request::from_parts(parts, body)).await?;
+        if session.verify_csrf(fields.get("csrf")) { Ok(Self { session, fields }) } else { Err(PageError::Csrf) }
     }
 }
 
 /// Who sends the request, from one of our own pages as far as the browser says.
-async fn signed_in(request: Request, console: &Console) -> Result<(Session, Parts, Body)> {
+async fn signed_in(request: Request, console: &ConsoleState) -> PageResult<(BrowserSession, Parts, Body)> {
     if is_foreign(request.headers()) {
-        return Err(Fault::Foreign);
+        return Err(PageError::Foreign);
     }
     let (mut parts, body) = request.into_parts();
-    let session = Session::from_request_parts(&mut parts, console).await?;
+    let session = BrowserSession::from_request_parts(&mut parts, console).await?;
     Ok((session, parts, body))
 }
 

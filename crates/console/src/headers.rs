@@ -33,7 +33,7 @@ pub(crate) async fn secure(request: Request, next: Next) -> Response<Body> {
 }
 
 /// Whether the browser has what this tag names already.
-pub(crate) fn knows(asked: &HeaderMap, tag: &str) -> bool {
+pub(crate) fn has_cached(asked: &HeaderMap, tag: &str) -> bool {
     asked
         .get(header::IF_NONE_MATCH)
         .and_then(|value| value.to_str().ok())

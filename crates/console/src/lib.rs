@@ -7,13 +7,13 @@ mod assets;
 mod docs;
 mod form;
 mod headers;
+mod layout;
 mod live;
 mod multipart;
 mod options;
 mod page;
 mod problem;
 mod session;
-mod shell;
 mod text;
 mod view;
 
@@ -23,18 +23,18 @@ use axum::{
     routing::{get, post},
 };
 
-pub use options::{Cookies, Options};
+pub use options::{CookiePolicy, Options};
 
 /// What every handler has.
 #[derive(Debug, Clone)]
-pub(crate) struct Console {
+pub(crate) struct ConsoleState {
     pub(crate) hub: Handle,
     pub(crate) options: Options,
 }
 
 /// The console's pages. They take the paths that people type; the hub's API has its own below `/api`.
 pub fn router(hub: Handle, options: Options) -> Router {
-    let console = Console { hub, options };
+    let console = ConsoleState { hub, options };
     Router::new()
         .route("/", get(page::home))
         .route("/nav", get(page::nav))
@@ -47,7 +47,7 @@ pub fn router(hub: Handle, options: Options) -> Router {
         .route("/delegations/{delegation}", get(page::delegations::show))
         .route("/delegations/{delegation}/cancel", post(page::delegations::cancel))
         .route("/login", get(page::login::show).post(page::login::redeem))
-        .route("/logout", post(page::login::leave))
+        .route("/logout", post(page::login::sign_out))
         .route("/runs", get(page::runs::list).post(page::run_new::create))
         .route("/runs/new", get(page::run_new::show))
         .route("/runs/rows", get(page::runs::rows))
@@ -57,7 +57,7 @@ pub fn router(hub: Handle, options: Options) -> Router {
         .route("/runs/{run}/log.jsonl", get(page::run_files::raw_log))
         .route("/runs/{run}/cancel", post(page::run::cancel))
         .route("/runs/{run}/input", post(page::run_wait::give_input))
-        .route("/runs/{run}/again", post(page::run_new::again))
+        .route("/runs/{run}/again", post(page::run_new::rerun))
         .route("/artifacts/{artifact}", get(page::run_files::artifact))
         .route("/agents", get(page::agents::list).post(page::agents::create))
         .route("/agents/{agent}", get(page::agent::show).post(page::agent::update))
@@ -65,7 +65,7 @@ pub fn router(hub: Handle, options: Options) -> Router {
         .route("/agents/{agent}/pairing-codes", post(page::agent::make_code))
         .route("/agents/{agent}/paired", get(page::agent::paired))
         .route("/runtimes/{runtime}/revoke", post(page::agent::revoke_runtime))
-        .route("/pair", get(page::pair::show).post(page::pair::look))
+        .route("/pair", get(page::pair::show).post(page::pair::look_up))
         .route("/pair/decision", post(page::pair::decide))
         .route("/audit", get(page::audit::list))
         .route("/settings", get(page::settings::show))
@@ -79,7 +79,7 @@ pub fn router(hub: Handle, options: Options) -> Router {
         .route("/people/{user}/login-link", post(page::person::login_link))
         .route("/sessions", get(page::sessions::list))
         .route("/sessions/{session}/end", post(page::sessions::end))
-        .route("/rules", get(page::rules::show).post(page::rules::act))
+        .route("/rules", get(page::rules::show).post(page::rules::submit))
         .route("/usage", get(page::usage::show))
         .route("/usage/quotas", post(page::quota::set))
         .route("/usage/quotas/remove", post(page::quota::remove))

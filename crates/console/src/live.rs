@@ -4,10 +4,10 @@ use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
 use askama::Template;
 use attache_hub::{
-    identity::{Action, Verdict},
-    stream::{Changes, RunFollow, TenantFollow},
+    identity::{AccessVerdict, Action},
+    stream::{RunFollow, TenantChanges, TenantFollow},
 };
-use attache_protocol::{AgentId, EventKind, RunId, log::Row};
+use attache_protocol::{AgentId, EventKind, RunId, log::LogRow};
 use axum::{
     extract::{Path, Query, State},
     http::HeaderMap,
@@ -21,76 +21,76 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::{
-    Console,
+    ConsoleState,
     page::{names, run},
-    problem::{Fault, Result},
-    session::Session,
+    problem::{PageError, PageResult},
+    session::BrowserSession,
     view::{
-        log::{Body, Item, Reader},
+        log::{LogItem, LogItemBody, LogItemReader},
         status,
     },
 };
 
 /// Movements within this time travel together.
-const GATHER: Duration = Duration::from_millis(200);
+const COALESCE_INTERVAL: Duration = Duration::from_millis(200);
 /// More than this at once is told as "anything".
-const MOST: usize = 200;
+const MAX_CHANGES: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct FeedQuery {
     after: Option<i64>,
 }
 
 /// What a page is told.
 #[derive(Debug, Serialize)]
-struct Told {
-    events: Vec<Moved>,
+struct FeedMessage {
+    events: Vec<FeedChange>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Moved {
+struct FeedChange {
     #[serde(rename = "type")]
     kind: String,
     run: Option<RunId>,
     agent: Option<AgentId>,
 }
 
-enum Feed {
+enum TenantFeed {
     /// For those who may read the log: what moved.
     Rows(Box<TenantFollow>),
     /// For everybody else: that something moved.
-    Hints(Box<Changes>),
+    Hints(Box<TenantChanges>),
 }
 
 #[derive(Template)]
 #[template(path = "log_item.html")]
-struct Fragment<'a> {
-    item: &'a Item,
+struct LogItemFragment<'a> {
+    item: &'a LogItem,
 }
 
-struct Log {
-    console: Console,
-    session: Session,
+struct RunLogStream {
+    console: ConsoleState,
+    session: BrowserSession,
     run: RunId,
     follow: RunFollow,
-    reader: Reader,
+    reader: LogItemReader,
     ready: VecDeque<Event>,
     over: bool,
 }
 
 /// The tenant's feed, from where the page was rendered.
 pub(crate) async fn feed(
-    State(console): State<Console>,
-    session: Session,
-    Query(asked): Query<Asked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(asked): Query<FeedQuery>,
     headers: HeaderMap,
-) -> Result {
+) -> PageResult {
     let by = &session.principal;
-    let feed = if by.verdict(Action::SeeAudit) == Verdict::Yes {
-        Feed::Rows(Box::new(console.hub.follow_audit(by, last_id(&headers).or(asked.after)).await?))
+    let feed = if by.verdict(Action::SeeAudit) == AccessVerdict::Yes {
+        TenantFeed::Rows(Box::new(console.hub.follow_audit(by, last_id(&headers).or(asked.after)).await?))
     } else {
-        Feed::Hints(Box::new(console.hub.changes(by)?))
+        TenantFeed::Hints(Box::new(console.hub.changes(by)?))
     };
     let events = stream::unfold(feed, async |mut feed| {
         let event = feed.next().await?;
@@ -101,20 +101,20 @@ pub(crate) async fn feed(
 
 /// The log of one run: every event after a seq as a ready-made item, then `end`.
 pub(crate) async fn run(
-    State(console): State<Console>,
-    session: Session,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
     Path(run): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<FeedQuery>,
     headers: HeaderMap,
-) -> Result {
-    let id: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
+) -> PageResult {
+    let id: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
     let run = console.hub.run(&session.principal, id).await?;
     let after = last_id(&headers).or(asked.after);
     let follow = console.hub.follow_run(&session.principal, id, after).await?;
     let runtimes = run::runtimes(&console, &session, &run).await?;
     let viewer = run::viewer(&console, &session, &run, &[]).await?;
     let reader = run::reader(&run, &runtimes, &viewer, session.t);
-    let log = Log { console, session, run: id, follow, reader, ready: VecDeque::new(), over: false };
+    let log = RunLogStream { console, session, run: id, follow, reader, ready: VecDeque::new(), over: false };
     let events = stream::unfold(log, async |mut log| {
         let event = log.next().await?;
         Some((Ok::<_, Infallible>(event), log))
@@ -127,16 +127,16 @@ fn last_id(headers: &HeaderMap) -> Option<i64> {
     headers.get("last-event-id")?.to_str().ok()?.parse().ok()
 }
 
-// === impl Feed ===
+// === impl TenantFeed ===
 
-impl Feed {
+impl TenantFeed {
     async fn next(&mut self) -> Option<Event> {
         match self {
             Self::Rows(follow) => {
                 let first = follow.next().await?;
-                let (mut last, mut told) = (first.seq, Told { events: Vec::new() });
+                let (mut last, mut told) = (first.seq, FeedMessage { events: Vec::new() });
                 told.add(&first);
-                let until = Instant::now() + GATHER;
+                let until = Instant::now() + COALESCE_INTERVAL;
                 while let Ok(Some(row)) = tokio::time::timeout_at(until, follow.next()).await {
                     last = row.seq;
                     told.add(&row);
@@ -146,31 +146,31 @@ impl Feed {
             Self::Hints(changes) => {
                 changes.next().await?;
                 // Whoever may not read the log learns only that it is worth looking again.
-                tokio::time::sleep(GATHER).await;
-                Some(Told::anything().event())
+                tokio::time::sleep(COALESCE_INTERVAL).await;
+                Some(FeedMessage::anything().event())
             }
         }
     }
 }
 
-// === impl Told ===
+// === impl FeedMessage ===
 
-impl Told {
+impl FeedMessage {
     fn anything() -> Self {
-        Self { events: vec![Moved { kind: "any".to_owned(), run: None, agent: None }] }
+        Self { events: vec![FeedChange { kind: "any".to_owned(), run: None, agent: None }] }
     }
 
-    fn add(&mut self, row: &Row) {
+    fn add(&mut self, row: &LogRow) {
         #[derive(Debug, Default, Deserialize)]
         #[serde(default)]
-        struct Data {
+        struct FeedEventData {
             agent_id: Option<AgentId>,
         }
-        let data: Data = row.data.parse().unwrap_or_default();
-        let moved = Moved { kind: row.kind.clone(), run: row.run, agent: data.agent_id };
-        if self.events.len() < MOST && !self.events.contains(&moved) {
+        let data: FeedEventData = row.data.parse().unwrap_or_default();
+        let moved = FeedChange { kind: row.kind.clone(), run: row.run, agent: data.agent_id };
+        if self.events.len() < MAX_CHANGES && !self.events.contains(&moved) {
             self.events.push(moved);
-        } else if self.events.len() == MOST {
+        } else if self.events.len() == MAX_CHANGES {
             self.events.extend(Self::anything().events);
         }
     }
@@ -181,9 +181,9 @@ impl Told {
     }
 }
 
-// === impl Log ===
+// === impl RunLogStream ===
 
-impl Log {
+impl RunLogStream {
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -201,7 +201,7 @@ impl Log {
                     }
                     let item = self.reader.item(&event);
                     // A carriage return would end a line of the stream.
-                    let html = Fragment { item: &item }.render().unwrap_or_default().replace('\r', "");
+                    let html = LogItemFragment { item: &item }.render().unwrap_or_default().replace('\r', "");
                     self.ready.push_back(Event::default().event("item").id(event.seq.to_string()).data(html));
                     if event.event_kind().is_some_and(changes_the_run) {
                         self.ready.push_back(Event::default().event("changed").data(&event.kind));

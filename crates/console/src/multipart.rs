@@ -7,7 +7,7 @@ use axum::{
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::StreamExt as _;
 
-use crate::problem::{Fault, Result};
+use crate::problem::{PageError, PageResult};
 
 /// The parts of a form, one after the other.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Multipart {
     }
 
     /// The next part; the rest of the one before it is skipped.
-    pub(crate) async fn next(&mut self) -> Result<Option<PartHead>> {
+    pub(crate) async fn next(&mut self) -> PageResult<Option<PartHead>> {
         while self.within {
             self.chunk().await?;
         }
@@ -60,14 +60,14 @@ impl Multipart {
                 return Ok(Some(head));
             }
             if self.buffer.len() > MAX_HEAD {
-                return Err(Fault::Form);
+                return Err(PageError::Form);
             }
             self.fill().await?;
         }
     }
 
     /// The next piece of the part; `None` at its end.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>> {
+    pub(crate) async fn chunk(&mut self) -> PageResult<Option<Bytes>> {
         while self.within {
             match find(&self.buffer, &self.delimiter) {
                 Some(0) => {
@@ -87,22 +87,22 @@ impl Multipart {
     }
 
     /// The part as text, up to a length.
-    pub(crate) async fn text(&mut self, most: usize) -> Result<String> {
+    pub(crate) async fn text(&mut self, most: usize) -> PageResult<String> {
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() > most {
-                return Err(Fault::Form);
+                return Err(PageError::Form);
             }
         }
-        String::from_utf8(bytes).map_err(|_| Fault::Form)
+        String::from_utf8(bytes).map_err(|_| PageError::Form)
     }
 
     /// A form that ends in the middle is none.
-    async fn fill(&mut self) -> Result<()> {
+    async fn fill(&mut self) -> PageResult<()> {
         match self.body.next().await {
             Some(Ok(bytes)) => self.buffer.extend_from_slice(&bytes),
-            Some(Err(_)) | None => return Err(Fault::Form),
+            Some(Err(_)) | None => return Err(PageError::Form),
         }
         Ok(())
     }

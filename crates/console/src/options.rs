@@ -2,12 +2,12 @@
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    pub cookies: Cookies,
+    pub cookies: CookiePolicy,
 }
 
 /// How the session's cookie travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cookies {
+pub enum CookiePolicy {
     /// Over plain HTTP, on loopback or on a network that somebody chose to trust.
     Plain,
     /// Over TLS only, bound to the host by the `__Host-` prefix.
@@ -19,14 +19,14 @@ pub enum Cookies {
 impl Options {
     /// What fits the address under which people reach the hub.
     pub fn for_origin(origin: &str) -> Self {
-        let cookies = if origin.starts_with("https://") { Cookies::Secure } else { Cookies::Plain };
+        let cookies = if origin.starts_with("https://") { CookiePolicy::Secure } else { CookiePolicy::Plain };
         Self { cookies }
     }
 }
 
-// === impl Cookies ===
+// === impl CookiePolicy ===
 
-impl Cookies {
+impl CookiePolicy {
     pub(crate) const fn session_name(self) -> &'static str {
         match self {
             Self::Plain => "attache_session",

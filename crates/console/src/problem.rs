@@ -13,13 +13,13 @@ use axum::{
 };
 
 use crate::{
-    shell::Door,
+    layout::BareLayout,
     text::{self, Text},
 };
 
 /// Why a page cannot be shown. It becomes a page on its way out, where the language is known.
 #[derive(Debug, Clone)]
-pub(crate) enum Fault {
+pub(crate) enum PageError {
     Hub(attache_hub::Error),
     NoSuchPath,
     WrongMethod,
@@ -30,14 +30,14 @@ pub(crate) enum Fault {
     /// A field of the form is missing.
     Form,
     /// Nobody is signed in any more.
-    SignedOut(Visit),
+    SignedOut(SignedOutVisit),
     /// A template failed, which is a defect.
     Template,
 }
 
 /// How somebody who is not signed in came here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Visit {
+pub(crate) enum SignedOutVisit {
     /// With a browser's address bar: show the login page.
     First,
     /// The same, with a session that is over.
@@ -48,18 +48,18 @@ pub(crate) enum Visit {
 
 /// A form that the hub refused for a reason that the person can mend; its page is shown again.
 #[derive(Debug, Clone)]
-pub(crate) struct Refusal {
+pub(crate) struct FormRefusal {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
 }
 
-pub(crate) type Result<T = Response<Body>> = std::result::Result<T, Fault>;
+pub(crate) type PageResult<T = Response<Body>> = std::result::Result<T, PageError>;
 
 #[derive(Template)]
 #[template(path = "problem.html")]
-struct Page<'a> {
+struct ProblemPage<'a> {
     t: &'static Text,
-    door: Door,
+    layout: BareLayout,
     status: u16,
     code: &'a str,
     heading: &'a str,
@@ -68,26 +68,26 @@ struct Page<'a> {
     retry: Option<&'a str>,
 }
 
-// === impl Fault ===
+// === impl PageError ===
 
-impl From<attache_hub::Error> for Fault {
+impl From<attache_hub::Error> for PageError {
     fn from(error: attache_hub::Error) -> Self {
         Self::Hub(error)
     }
 }
 
-impl From<askama::Error> for Fault {
+impl From<askama::Error> for PageError {
     fn from(error: askama::Error) -> Self {
         tracing::error!(%error, "a template failed");
         Self::Template
     }
 }
 
-impl IntoResponse for Fault {
+impl IntoResponse for PageError {
     fn into_response(self) -> Response<Body> {
         let mut response = match &self {
-            Self::SignedOut(Visit::First) => return Redirect::to("/login").into_response(),
-            Self::SignedOut(Visit::Over) => return Redirect::to("/login?over=1").into_response(),
+            Self::SignedOut(SignedOutVisit::First) => return Redirect::to("/login").into_response(),
+            Self::SignedOut(SignedOutVisit::Over) => return Redirect::to("/login?over=1").into_response(),
             fault => fault.status().into_response(),
         };
         response.extensions_mut().insert(self);
@@ -95,7 +95,7 @@ impl IntoResponse for Fault {
     }
 }
 
-impl Fault {
+impl PageError {
     fn status(&self) -> StatusCode {
         match self {
             Self::Hub(error) => {
@@ -124,7 +124,7 @@ impl Fault {
     }
 
     /// Heading, message and what to do next.
-    fn words(&self, t: &'static Text) -> (&'static str, Cow<'static, str>, Cow<'static, str>) {
+    fn message_parts(&self, t: &'static Text) -> (&'static str, Cow<'static, str>, Cow<'static, str>) {
         let none = Cow::Borrowed("");
         match self {
             Self::NoSuchPath | Self::WrongMethod => (t.error_not_found, t.error_not_found_text.into(), none),
@@ -146,13 +146,13 @@ impl Fault {
     }
 }
 
-// === impl Refusal ===
+// === impl FormRefusal ===
 
-impl TryFrom<attache_hub::Error> for Refusal {
-    type Error = Fault;
+impl TryFrom<attache_hub::Error> for FormRefusal {
+    type Error = PageError;
 
     /// What is missing, over or broken has a page of its own.
-    fn try_from(error: attache_hub::Error) -> Result<Self> {
+    fn try_from(error: attache_hub::Error) -> PageResult<Self> {
         let status = StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if !status.is_client_error() || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND) {
             return Err(error.into());
@@ -171,18 +171,18 @@ pub(crate) async fn render(request: Request, next: Next) -> Response<Body> {
     // A form cannot be repeated by a link.
     let path = (request.method() == Method::GET).then(|| request.uri().path().to_owned());
     let response = next.run(request).await;
-    let Some(fault) = response.extensions().get::<Fault>().cloned() else { return response };
+    let Some(fault) = response.extensions().get::<PageError>().cloned() else { return response };
     page(&fault, &headers, path.as_deref())
 }
 
-fn page(fault: &Fault, headers: &HeaderMap, path: Option<&str>) -> Response<Body> {
+fn page(fault: &PageError, headers: &HeaderMap, path: Option<&str>) -> Response<Body> {
     let t = text::for_request(headers);
-    let (heading, message, hint) = fault.words(t);
+    let (heading, message, hint) = fault.message_parts(t);
     let status = fault.status();
     let retry = path.filter(|_| status != StatusCode::NOT_FOUND);
-    let page = Page {
+    let page = ProblemPage {
         t,
-        door: Door::new(headers),
+        layout: BareLayout::new(headers),
         status: status.as_u16(),
         code: fault.code().as_str(),
         heading,
@@ -196,10 +196,10 @@ fn page(fault: &Fault, headers: &HeaderMap, path: Option<&str>) -> Response<Body
     response
 }
 
-pub(crate) async fn no_such_path() -> Fault {
-    Fault::NoSuchPath
+pub(crate) async fn no_such_path() -> PageError {
+    PageError::NoSuchPath
 }
 
-pub(crate) async fn wrong_method() -> Fault {
-    Fault::WrongMethod
+pub(crate) async fn wrong_method() -> PageError {
+    PageError::WrongMethod
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use attache_hub::{
     Principal,
-    surface::{Peer, note_principal},
+    surface::{PeerAddress, note_principal},
 };
 use attache_protocol::{log::hex, secret::SecretHash};
 use axum::{
@@ -13,10 +13,10 @@ use axum::{
 };
 
 use crate::{
-    Console,
-    options::Cookies,
-    problem::{Fault, Visit},
-    shell::Theme,
+    ConsoleState,
+    layout::Theme,
+    options::CookiePolicy,
+    problem::{PageError, SignedOutVisit},
     text::{self, Text},
 };
 
@@ -24,7 +24,7 @@ const CSRF: &str = "attache console 2026 form token";
 
 /// A person who is signed in, and how they want to be spoken to.
 #[derive(Debug, Clone)]
-pub(crate) struct Session {
+pub(crate) struct BrowserSession {
     pub(crate) principal: Principal,
     /// Goes into every form; derived, so that nothing needs to be stored.
     pub(crate) csrf: String,
@@ -32,22 +32,22 @@ pub(crate) struct Session {
     pub(crate) theme: Theme,
 }
 
-// === impl Session ===
+// === impl BrowserSession ===
 
-impl Session {
+impl BrowserSession {
     /// Whether the form was rendered for who is signed in. Both sides are hashed, so the comparison leaks nothing.
-    pub(crate) fn made(&self, token: &str) -> bool {
+    pub(crate) fn verify_csrf(&self, token: &str) -> bool {
         SecretHash::of(&self.csrf).matches(token)
     }
 }
 
-impl FromRequestParts<Console> for Session {
-    type Rejection = Fault;
+impl FromRequestParts<ConsoleState> for BrowserSession {
+    type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, console: &ConsoleState) -> Result<Self, PageError> {
         let name = console.options.cookies.session_name();
         let Some(secret) = cookie(&parts.headers, name) else {
-            return Err(Fault::SignedOut(visit(&parts.headers, Visit::First)));
+            return Err(PageError::SignedOut(visit(&parts.headers, SignedOutVisit::First)));
         };
         match console.hub.authenticate_session(secret).await {
             Ok(principal) => {
@@ -59,22 +59,22 @@ impl FromRequestParts<Console> for Session {
                     theme: Theme::of(&parts.headers),
                 })
             }
-            Err(error) if error.code.http_status() >= 500 => Err(Fault::Hub(error)),
+            Err(error) if error.code.http_status() >= 500 => Err(PageError::Hub(error)),
             // Somebody who guesses is told so only a few times a minute.
-            Err(_) if let Err(error) = console.hub.refuse_credential(address(parts)) => Err(Fault::Hub(error)),
-            Err(_) => Err(Fault::SignedOut(visit(&parts.headers, Visit::Over))),
+            Err(_) if let Err(error) = console.hub.refuse_credential(address(parts)) => Err(PageError::Hub(error)),
+            Err(_) => Err(PageError::SignedOut(visit(&parts.headers, SignedOutVisit::Over))),
         }
     }
 }
 
 /// Where the browser is; a caller in this process has no address.
 pub(crate) fn address(parts: &Parts) -> IpAddr {
-    let peer = parts.extensions.get::<Peer>();
-    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| address.ip())
+    let peer = parts.extensions.get::<PeerAddress>();
+    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |PeerAddress(address)| address.ip())
 }
 
 /// A module of ours gets a status that it understands; a person gets the login page.
-fn visit(headers: &HeaderMap, person: Visit) -> Visit {
+fn visit(headers: &HeaderMap, person: SignedOutVisit) -> SignedOutVisit {
     let mode = headers.get("sec-fetch-mode").and_then(|mode| mode.to_str().ok());
     let wants_stream = headers
         .get(header::ACCEPT)
@@ -83,7 +83,7 @@ fn visit(headers: &HeaderMap, person: Visit) -> Visit {
     match mode {
         Some("navigate") => person,
         None if !wants_stream => person,
-        _ => Visit::Module,
+        _ => SignedOutVisit::Module,
     }
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
 }
 
 /// The cookie that carries a session for as long as it lives.
-pub(crate) fn set(cookies: Cookies, secret: &str, seconds: u64) -> Option<HeaderValue> {
+pub(crate) fn set(cookies: CookiePolicy, secret: &str, seconds: u64) -> Option<HeaderValue> {
     let text = format!("{}={secret}; Max-Age={seconds}; {}", cookies.session_name(), cookies.attributes());
     let mut value = HeaderValue::from_str(&text).ok()?;
     value.set_sensitive(true);
@@ -107,7 +107,7 @@ pub(crate) fn set(cookies: Cookies, secret: &str, seconds: u64) -> Option<Header
 }
 
 /// Takes the cookie away.
-pub(crate) fn clear(cookies: Cookies) -> Option<HeaderValue> {
+pub(crate) fn clear(cookies: CookiePolicy) -> Option<HeaderValue> {
     let text = format!("{}=; Max-Age=0; {}", cookies.session_name(), cookies.attributes());
     HeaderValue::from_str(&text).ok()
 }

@@ -16,19 +16,19 @@ use std::sync::Arc;
 use attache_hub::{
     Hub, Options,
     control::CallHeaders,
-    in_process::{Failure, InProcessAgent, Output, Work},
-    stream::Shown,
+    in_process::{AgentFailure, AgentOutput, InProcessAgent, InProcessRun},
+    stream::CallDetail,
 };
 use attache_protocol::{env::Env, wire::call::CallRequest};
-use attache_store::memory::Memory;
+use attache_store::memory::MemoryStore;
 
 struct Greeter;
 
 impl InProcessAgent for Greeter {
-    async fn work(&self, work: Work) -> Result<Output, Failure> {
+    async fn work(&self, work: InProcessRun) -> Result<AgentOutput, AgentFailure> {
         work.progress("finding words", 0.5).await?;
-        work.say("Hello, ").await?;
-        Ok(Output::text(format!("Hello, {}!", work.text())))
+        work.send_chunk("Hello, ").await?;
+        Ok(AgentOutput::text(format!("Hello, {}!", work.text())))
     }
 
     fn capabilities(&self) -> Vec<String> {
@@ -40,7 +40,7 @@ impl InProcessAgent for Greeter {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let data = tempfile::tempdir()?;
     let options = Options::new(data.path(), "127.0.0.1:0".parse()?);
-    let hub = Hub::start(options, Arc::new(Memory::new()), Env::system()).await?;
+    let hub = Hub::start(options, Arc::new(MemoryStore::new()), Env::system()).await?;
     // The hub writes the owner's key at its first start.
     let key = std::fs::read_to_string(data.path().join("admin.key"))?;
     let owner = hub.authenticate_key(key.trim()).await?;
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let request =
         CallRequest { task: "world".to_owned(), agent_type: Some("greet".to_owned()), ..CallRequest::default() };
     let call = hub.call(&owner, request, CallHeaders::default()).await?;
-    let mut frames = hub.watch_call(&owner, call, Shown::Everything, None).await?;
+    let mut frames = hub.watch_call(&owner, call, CallDetail::Everything, None).await?;
     while let Some(frame) = frames.next().await {
         println!("{}", frame.text());
     }

@@ -12,7 +12,7 @@ use attache_protocol::{
     Code,
     log::{hex, unhex},
 };
-use attache_store::Fault;
+use attache_store::StorageFault;
 use axum::body::BodyDataStream;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
@@ -31,16 +31,16 @@ const MAX_VERIFIED: usize = 10_000;
 
 /// The folder `blobs/`: finished content under `ab/cdef…`, unfinished uploads under `incoming/`.
 #[derive(Debug)]
-pub(crate) struct Blobs {
+pub(crate) struct BlobStore {
     root: PathBuf,
     /// Files whose content was read and fits their name, as they were then.
-    verified: Mutex<HashMap<[u8; 32], State>>,
+    verified: Mutex<HashMap<[u8; 32], FileVersion>>,
     /// Shared by those who place a file and write its row, held alone by who removes files that have none.
     placing: RwLock<()>,
 }
 
 /// Size and time of change of a file.
-type State = (u64, i64, i64);
+type FileVersion = (u64, i64, i64);
 
 /// Content that is safely on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,14 +50,14 @@ pub(crate) struct Blob {
 }
 
 /// A file that is removed unless it became a blob.
-struct Incoming {
+struct IncomingBlob {
     path: PathBuf,
     kept: bool,
 }
 
-// === impl Blobs ===
+// === impl BlobStore ===
 
-impl Blobs {
+impl BlobStore {
     /// Makes the folders and removes uploads that a stop has cut short.
     pub(crate) fn open(root: PathBuf) -> io::Result<Self> {
         let incoming = root.join("incoming");
@@ -76,7 +76,7 @@ impl Blobs {
         bytes: BodyDataStream,
         options: &Options,
     ) -> Result<(Blob, RwLockReadGuard<'_, ()>)> {
-        let mut incoming = Incoming { path: self.root.join("incoming").join(name), kept: false };
+        let mut incoming = IncomingBlob { path: self.root.join("incoming").join(name), kept: false };
         let file = File::create_new(&incoming.path).await.map_err(failed)?;
         let blob = receive(file, bytes, options).await?;
         let placing = self.placing.read().await;
@@ -164,7 +164,7 @@ impl Blobs {
         Ok(file)
     }
 
-    fn verified(&self) -> MutexGuard<'_, HashMap<[u8; 32], State>> {
+    fn verified(&self) -> MutexGuard<'_, HashMap<[u8; 32], FileVersion>> {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,15 +230,15 @@ fn damaged(what: &str) -> Error {
 }
 
 fn failed(error: io::Error) -> Error {
-    match Fault::of_io(&error) {
+    match StorageFault::of_io(&error) {
         Some(fault) => Error::unwritable(fault),
         None => Error::internal(&error),
     }
 }
 
-// === impl Incoming ===
+// === impl IncomingBlob ===
 
-impl Drop for Incoming {
+impl Drop for IncomingBlob {
     fn drop(&mut self) {
         if !self.kept {
             let _ = fs::remove_file(&self.path);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use attache_protocol::{AgentId, ChannelId, KeyId, RunId, TenantId};
-use attache_store::Woken;
+use attache_store::WakeHint;
 use tokio::sync::{Notify, watch};
 
 /// What a waiter is interested in.
@@ -32,24 +32,24 @@ pub(crate) enum Topic {
 
 /// Keeps one slot per topic that somebody waits for, so its size is bounded by the number of waiters.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Bus(Arc<Mutex<Slots>>);
+pub(crate) struct Bus(Arc<Mutex<TopicSlots>>);
 
 #[derive(Debug, Default)]
-struct Slots {
+struct TopicSlots {
     watches: HashMap<Topic, watch::Sender<()>>,
-    bells: HashMap<Topic, Vec<Arc<Rope>>>,
+    multi_watches: HashMap<Topic, Vec<Arc<MultiWatchState>>>,
 }
 
 /// A waiter for many topics at once that costs next to nothing while nothing happens.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct MultiWatch {
     bus: Bus,
-    rope: Arc<Rope>,
+    state: Arc<MultiWatchState>,
     topics: Vec<Topic>,
 }
 
 #[derive(Debug, Default)]
-struct Rope {
+struct MultiWatchState {
     /// Which topics moved since somebody looked, each once.
     moved: Mutex<Vec<Topic>>,
     notify: Notify,
@@ -57,7 +57,7 @@ struct Rope {
 
 /// One waiter's interest in one topic.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct TopicWatch {
     bus: Bus,
     topic: Topic,
     receiver: watch::Receiver<()>,
@@ -67,11 +67,11 @@ pub(crate) struct Watch {
 
 impl Bus {
     /// Registers interest. Hints that come after this call are not missed, even while nobody awaits them.
-    pub(crate) fn watch(&self, topic: Topic) -> Watch {
+    pub(crate) fn watch(&self, topic: Topic) -> TopicWatch {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let receiver = slots.watches.entry(topic).or_insert_with(|| watch::Sender::new(())).subscribe();
         drop(slots);
-        Watch { bus: self.clone(), topic, receiver }
+        TopicWatch { bus: self.clone(), topic, receiver }
     }
 
     pub(crate) fn wake(&self, topics: impl IntoIterator<Item = Topic>) {
@@ -80,75 +80,75 @@ impl Bus {
             if let Some(slot) = slots.watches.get(&topic) {
                 slot.send_replace(());
             }
-            for rope in slots.bells.get(&topic).into_iter().flatten() {
-                rope.pull(topic);
+            for rope in slots.multi_watches.get(&topic).into_iter().flatten() {
+                rope.mark_moved(topic);
             }
         }
     }
 }
 
-// === impl Bell ===
+// === impl MultiWatch ===
 
-impl Bell {
+impl MultiWatch {
     pub(crate) fn new(bus: &Bus) -> Self {
-        Self { bus: bus.clone(), rope: Arc::default(), topics: Vec::new() }
+        Self { bus: bus.clone(), state: Arc::default(), topics: Vec::new() }
     }
 
     /// From now on hints about the topic ring the bell.
-    pub(crate) fn listen(&mut self, topic: Topic) {
+    pub(crate) fn add_topic(&mut self, topic: Topic) {
         if self.topics.contains(&topic) {
             return;
         }
         self.topics.push(topic);
         let mut slots = self.bus.0.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.bells.entry(topic).or_default().push(self.rope.clone());
+        slots.multi_watches.entry(topic).or_default().push(self.state.clone());
     }
 
-    pub(crate) fn ignore(&mut self, topic: Topic) {
+    pub(crate) fn remove_topic(&mut self, topic: Topic) {
         let before = self.topics.len();
         self.topics.retain(|known| *known != topic);
         if self.topics.len() < before {
-            self.bus.0.lock().unwrap_or_else(PoisonError::into_inner).remove(topic, &self.rope);
+            self.bus.0.lock().unwrap_or_else(PoisonError::into_inner).remove(topic, &self.state);
         }
     }
 
     /// Resolves with what moved. Safe to drop and call again.
-    pub(crate) async fn rung(&self) -> Vec<Topic> {
+    pub(crate) async fn moved_topics(&self) -> Vec<Topic> {
         loop {
-            let moved = mem::take(&mut *self.rope.moved.lock().unwrap_or_else(PoisonError::into_inner));
+            let moved = mem::take(&mut *self.state.moved.lock().unwrap_or_else(PoisonError::into_inner));
             if !moved.is_empty() {
                 return moved;
             }
-            self.rope.notify.notified().await;
+            self.state.notify.notified().await;
         }
     }
 }
 
-impl Drop for Bell {
+impl Drop for MultiWatch {
     fn drop(&mut self) {
         let mut slots = self.bus.0.lock().unwrap_or_else(PoisonError::into_inner);
         for topic in &self.topics {
-            slots.remove(*topic, &self.rope);
+            slots.remove(*topic, &self.state);
         }
     }
 }
 
-// === impl Slots ===
+// === impl TopicSlots ===
 
-impl Slots {
-    fn remove(&mut self, topic: Topic, rope: &Arc<Rope>) {
-        let Some(ropes) = self.bells.get_mut(&topic) else { return };
+impl TopicSlots {
+    fn remove(&mut self, topic: Topic, rope: &Arc<MultiWatchState>) {
+        let Some(ropes) = self.multi_watches.get_mut(&topic) else { return };
         ropes.retain(|known| !Arc::ptr_eq(known, rope));
         if ropes.is_empty() {
-            self.bells.remove(&topic);
+            self.multi_watches.remove(&topic);
         }
     }
 }
 
-// === impl Rope ===
+// === impl MultiWatchState ===
 
-impl Rope {
-    fn pull(&self, topic: Topic) {
+impl MultiWatchState {
+    fn mark_moved(&self, topic: Topic) {
         let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
         if !moved.contains(&topic) {
             moved.push(topic);
@@ -160,24 +160,24 @@ impl Rope {
 
 // === impl Topic ===
 
-impl From<Woken> for Topic {
-    fn from(woken: Woken) -> Self {
+impl From<WakeHint> for Topic {
+    fn from(woken: WakeHint) -> Self {
         match woken {
-            Woken::Run(run) => Self::Run(run),
-            Woken::Tenant(tenant) => Self::Tenant(tenant),
-            Woken::Queue(agent) => Self::Queue(agent),
-            Woken::Runtime(agent) => Self::Runtime(agent),
-            Woken::Channel(channel) => Self::Channel(channel),
-            Woken::Asked(run) => Self::Asked(run),
-            Woken::Deliveries => Self::Deliveries,
-            Woken::Peers => Self::Peers,
+            WakeHint::Run(run) => Self::Run(run),
+            WakeHint::Tenant(tenant) => Self::Tenant(tenant),
+            WakeHint::Queue(agent) => Self::Queue(agent),
+            WakeHint::Runtime(agent) => Self::Runtime(agent),
+            WakeHint::Channel(channel) => Self::Channel(channel),
+            WakeHint::Asked(run) => Self::Asked(run),
+            WakeHint::Deliveries => Self::Deliveries,
+            WakeHint::Peers => Self::Peers,
         }
     }
 }
 
-// === impl Watch ===
+// === impl TopicWatch ===
 
-impl Watch {
+impl TopicWatch {
     /// Resolves at once if a hint came since the last call, else with the next one.
     pub(crate) async fn moved(&mut self) {
         if self.receiver.changed().await.is_err() {
@@ -191,7 +191,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for TopicWatch {
     fn drop(&mut self) {
         let mut slots = self.bus.0.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.watches.get(&self.topic).is_some_and(|slot| slot.receiver_count() <= 1) {
@@ -222,16 +222,16 @@ mod tests {
         let bus = Bus::default();
         let env = attache_protocol::env::Env::seeded(1);
         let (one, two) = (Topic::Run(env.run_id()), Topic::Run(env.run_id()));
-        let mut bell = Bell::new(&bus);
-        bell.listen(one);
-        bell.listen(two);
-        bell.listen(two);
+        let mut bell = MultiWatch::new(&bus);
+        bell.add_topic(one);
+        bell.add_topic(two);
+        bell.add_topic(two);
         bus.wake([two, one, two]);
-        assert_eq!(bell.rung().await, [two, one]);
-        bell.ignore(two);
+        assert_eq!(bell.moved_topics().await, [two, one]);
+        bell.remove_topic(two);
         bus.wake([two, one]);
-        assert_eq!(bell.rung().await, [one]);
+        assert_eq!(bell.moved_topics().await, [one]);
         drop(bell);
-        assert!(bus.0.lock().unwrap().bells.is_empty());
+        assert!(bus.0.lock().unwrap().multi_watches.is_empty());
     }
 }

@@ -4,18 +4,18 @@ use std::borrow::Cow;
 
 use attache_protocol::{
     Code,
-    error::{Body, Detail},
-    rules::run::Refusal,
+    error::{ErrorBody, ErrorDetail},
+    rules::run::RunRefusal,
     wire::{
         permission::{AlreadyDecided, PermissionRequest},
-        run::{Conflict, Run},
+        run::{Run, RunConflict},
         runtime::RuntimeState,
     },
 };
 
-use attache_store::{Fault, MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES, Use};
+use attache_store::{MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES, StorageFault, Use};
 
-use crate::{identity::Left, render};
+use crate::{identity::RateLimitStatus, render};
 
 /// After this long a disk may have room again.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
@@ -35,7 +35,7 @@ pub struct Error {
     /// The permission request as it is, for a decider who came too late.
     pub permission: Option<Box<PermissionRequest>>,
     /// The limit that was reached, for the headers of the answer.
-    pub limited: Option<Left>,
+    pub limited: Option<RateLimitStatus>,
     /// How many seconds to wait before it may be different.
     pub retry_after: Option<u64>,
 }
@@ -62,7 +62,7 @@ impl Error {
     }
 
     #[must_use]
-    pub(crate) fn limited(mut self, left: Left) -> Self {
+    pub(crate) fn limited(mut self, left: RateLimitStatus) -> Self {
         self.limited = Some(left);
         self
     }
@@ -145,32 +145,32 @@ impl Error {
     }
 
     /// The disk, not the caller, is the matter. It is logged when it begins and when it is over.
-    pub(crate) fn unwritable(fault: Fault) -> Self {
+    pub(crate) fn unwritable(fault: StorageFault) -> Self {
         let (code, message) = match fault {
-            Fault::DiskFull => (Code::DiskFull, "The hub's disk is full, so nothing was stored."),
-            Fault::ReadOnly => (Code::ReadOnly, "The hub's file system is read-only, so nothing was stored."),
-            Fault::Io => (Code::StorageFailed, "The hub's disk reports errors, so nothing was stored."),
-            Fault::Damaged => (Code::StorageFailed, "A part of the hub's database is damaged."),
+            StorageFault::DiskFull => (Code::DiskFull, "The hub's disk is full, so nothing was stored."),
+            StorageFault::ReadOnly => (Code::ReadOnly, "The hub's file system is read-only, so nothing was stored."),
+            StorageFault::Io => (Code::StorageFailed, "The hub's disk reports errors, so nothing was stored."),
+            StorageFault::Damaged => (Code::StorageFailed, "A part of the hub's database is damaged."),
         };
         Self::new(code, message).retry_after(RETRY_AFTER)
     }
 
     /// The answer's body as JSON.
     pub fn body(&self) -> Vec<u8> {
-        let error = Detail {
+        let error = ErrorDetail {
             code: self.code.as_str().to_owned(),
             message: self.message.to_string(),
             hint: self.hint.as_deref().unwrap_or(self.code.hint()).to_owned(),
         };
         let json = match (&self.run, &self.permission) {
-            (Some(run), _) => serde_json::to_vec(&Conflict { error, task_run: (**run).clone() }),
+            (Some(run), _) => serde_json::to_vec(&RunConflict { error, task_run: (**run).clone() }),
             (None, Some(permission)) => serde_json::to_vec(&AlreadyDecided {
                 error,
                 decided_by: permission.decided_by.clone(),
                 decided_at: permission.decided_at,
                 permission_request: (**permission).clone(),
             }),
-            (None, None) => serde_json::to_vec(&Body { error }),
+            (None, None) => serde_json::to_vec(&ErrorBody { error }),
         };
         json.expect("our own types serialise to JSON")
     }
@@ -187,10 +187,10 @@ impl Error {
             E::AgentArchived => Self::new(Code::AgentArchived, "The agent is archived."),
             E::Refused { refusal, run } => {
                 let (code, message) = match refusal {
-                    Refusal::StaleEpoch => (Code::StaleEpoch, "This claim of the run is not the current one."),
-                    Refusal::Ended => (Code::RunEnded, "The run has ended."),
-                    Refusal::NotRunning | Refusal::NotPending => (Code::NotRunning, "The run is not claimed."),
-                    Refusal::Begun => (Code::AlreadyBegun, "The work on this run has begun."),
+                    RunRefusal::StaleEpoch => (Code::StaleEpoch, "This claim of the run is not the current one."),
+                    RunRefusal::Ended => (Code::RunEnded, "The run has ended."),
+                    RunRefusal::NotRunning | RunRefusal::NotPending => (Code::NotRunning, "The run is not claimed."),
+                    RunRefusal::Begun => (Code::AlreadyBegun, "The work on this run has begun."),
                 };
                 Self { run: Some(Box::new(render::run(*run))), ..Self::new(code, message) }
             }
@@ -272,7 +272,7 @@ pub(crate) fn about(what: &'static str) -> impl FnOnce(attache_store::Error) -> 
 /// The same for a list: what a store cannot find there is the cursor.
 pub(crate) fn about_list(
     what: &'static str,
-    page: &attache_store::record::Page,
+    page: &attache_store::record::Pagination,
 ) -> impl FnOnce(attache_store::Error) -> Error + use<> {
     let continued = page.cursor.is_some();
     move |error| match error {

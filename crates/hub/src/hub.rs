@@ -12,7 +12,7 @@ use std::{
 use attache_protocol::{
     AgentId, Code, Secret, TenantId, Timestamp,
     env::Env,
-    wire::system::{Health, Storage},
+    wire::system::{HubHealth, Storage},
 };
 use attache_store::{Durability, Store};
 use tokio::time::timeout;
@@ -20,28 +20,28 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Error, Result,
-    blob::Blobs,
+    blob::BlobStore,
     bus::{Bus, Topic},
-    channel::{self, Live},
+    channel::{self, LiveChannels},
     control::Guests,
+    deliveries,
     error::about,
-    handover::Handover,
     identity::{
-        Attempts, Broken, Cache, CardKey, Folder, Logins, Seal,
-        access::Access,
-        limiter::{Limiter, Network},
+        CardKey, CredentialCache, IdentityFolder, LoginLinks, RequestLimits, SealingKey, UnsealError,
+        access::AccessControl,
+        limiter::{ClientNetwork, RateLimiter},
         password::Passwords,
-        token::Signer,
+        token::TokenSigner,
     },
     metrics::Metrics,
     options::Options,
-    outbox,
-    owner::{OwnerKeyState, ensure_owner},
-    recovery::Words,
+    owner_key::{OwnerKeyState, ensure_owner},
+    recovery::DeviceReports,
     render,
-    stream::{StreamSlots, feed::Feeds},
+    start_secrets::StartSecrets,
+    stream::{StreamSlots, feed::RunFeeds},
     sweep,
-    tunnel::Tunnels,
+    tunnel::OpenTunnels,
 };
 
 /// Starts a hub.
@@ -69,36 +69,36 @@ struct Inner {
     store: Arc<dyn Store>,
     env: Env,
     bus: Bus,
-    live: Live,
+    live: LiveChannels,
     guests: Guests,
-    credentials: Arc<Cache>,
-    logins: Logins,
+    credentials: Arc<CredentialCache>,
+    logins: LoginLinks,
     /// Keys end one after another, so that two owners' keys do not end each other.
     revoking: tokio::sync::Mutex<()>,
     /// Where people sign in who have shown no credential yet.
     tenant: TenantId,
     owner_key: OwnerKeyState,
-    signer: Signer,
+    signer: TokenSigner,
     card_key: CardKey,
     passwords: Passwords,
-    attempts: Attempts,
-    pairing: Pairing,
-    signers: outbox::Signers,
-    letters: OnceLock<Arc<dyn outbox::Letters>>,
-    urgent: outbox::Urgent,
-    seal: Seal,
-    blobs: Blobs,
-    words: Arc<Words>,
-    handover: Handover,
-    tunnels: Tunnels,
-    feeds: Feeds,
+    attempts: RequestLimits,
+    pairing: PairingSettings,
+    signers: deliveries::WebhookSigners,
+    letters: OnceLock<Arc<dyn deliveries::PushRenderer>>,
+    urgent: deliveries::UrgentDeliveries,
+    seal: SealingKey,
+    blobs: BlobStore,
+    words: Arc<DeviceReports>,
+    handover: StartSecrets,
+    tunnels: OpenTunnels,
+    feeds: RunFeeds,
     stream_slots: StreamSlots,
     metrics: Metrics,
     tasks: TaskTracker,
     /// No new run is made.
     closed: AtomicBool,
     draining: CancellationToken,
-    access: Access,
+    access: AccessControl,
 }
 
 /// How long the store may take to say that it can write.
@@ -106,13 +106,13 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What pairing needs beyond the store.
 #[derive(Debug)]
-pub(crate) struct Pairing {
+pub(crate) struct PairingSettings {
     pub(crate) key: Secret<[u8; 32]>,
     /// Failed redemptions.
-    pub(crate) by_address: Limiter<Network>,
-    pub(crate) by_agent: Limiter<AgentId>,
+    pub(crate) by_address: RateLimiter<ClientNetwork>,
+    pub(crate) by_agent: RateLimiter<AgentId>,
     /// Requests of devices that want a code.
-    pub(crate) requests: Limiter<Network>,
+    pub(crate) requests: RateLimiter<ClientNetwork>,
 }
 
 // === impl Hub ===
@@ -126,17 +126,17 @@ impl Hub {
             return Err(StartError::PublicUrl(url.clone()));
         }
         let failed = |source| StartError::Folder { path: options.data.display().to_string(), source };
-        let folder = Folder::open(&options.data).map_err(failed)?;
+        let folder = IdentityFolder::open(&options.data).map_err(failed)?;
         let key = folder.pairing_key(&env).map_err(failed)?;
-        let signer = Signer::new(folder.token_key(&env).map_err(failed)?, options.origin());
+        let signer = TokenSigner::new(folder.token_key(&env).map_err(failed)?, options.origin());
         let card_key = CardKey::new(folder.card_key(&env).map_err(failed)?);
-        let signers = outbox::Signers::new(folder.webhook_key(&env).map_err(failed)?);
-        let seal = Seal::new(&folder.seal_key(&env).map_err(failed)?);
-        let blobs = Blobs::open(folder.blobs()).map_err(failed)?;
+        let signers = deliveries::WebhookSigners::new(folder.webhook_key(&env).map_err(failed)?);
+        let seal = SealingKey::new(&folder.seal_key(&env).map_err(failed)?);
+        let blobs = BlobStore::open(folder.blobs()).map_err(failed)?;
 
         let bus = Bus::default();
-        let credentials = Arc::new(Cache::new(options.credential_ttl));
-        let words = Arc::new(Words::default());
+        let credentials = Arc::new(CredentialCache::new(options.credential_ttl));
+        let words = Arc::new(DeviceReports::default());
         listen(&*store, &bus, &credentials, &words);
         // Time does not go back behind what the store has seen, whatever the machine believes.
         if let Some(seen) = store.clock().await.map_err(StartError::Store)? {
@@ -145,42 +145,42 @@ impl Hub {
         let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.map_err(StartError::Store)?;
         let owner_key = ensure_owner(&options, &folder, &*store, &env, tenant).await?;
         let believed = options.credential_ttl;
-        let access = Access::open(options.permissions.clone(), &*store, tenant, env.now(), believed).await?;
+        let access = AccessControl::open(options.permissions.clone(), &*store, tenant, env.now(), believed).await?;
         // No connection survives a hub: whatever the store believes, nobody is connected now.
         store.close_channels("hub_restarted", env.now()).await.map_err(StartError::Store)?;
         // Nobody could say that it still works while nobody listened: what a device holds is not lost by that.
         store.renew_claims(options.heartbeat_timeout, env.now()).await.map_err(StartError::Store)?;
 
         let limit = options.pairing_failures_per_minute;
-        let pairing = Pairing {
+        let pairing = PairingSettings {
             key,
-            by_address: Limiter::new("pairing", limit),
-            by_agent: Limiter::new("pairing", limit),
-            requests: Limiter::new("pairing", limit),
+            by_address: RateLimiter::new("pairing", limit),
+            by_agent: RateLimiter::new("pairing", limit),
+            requests: RateLimiter::new("pairing", limit),
         };
         let inner = Inner {
             bus,
-            live: Live::default(),
+            live: LiveChannels::default(),
             guests: Guests::default(),
             credentials,
-            logins: Logins::default(),
+            logins: LoginLinks::default(),
             revoking: tokio::sync::Mutex::default(),
             tenant,
             owner_key,
             signer,
             card_key,
             passwords: Passwords::new(),
-            attempts: Attempts::new(&options),
+            attempts: RequestLimits::new(&options),
             pairing,
             signers,
             letters: OnceLock::new(),
-            urgent: outbox::Urgent::default(),
+            urgent: deliveries::UrgentDeliveries::default(),
             seal,
             blobs,
             words,
-            handover: Handover::default(),
-            tunnels: Tunnels::default(),
-            feeds: Feeds::default(),
+            handover: StartSecrets::default(),
+            tunnels: OpenTunnels::default(),
+            feeds: RunFeeds::default(),
             stream_slots: StreamSlots::default(),
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
@@ -193,18 +193,18 @@ impl Hub {
         };
         let handle = Handle(Arc::new(inner));
         handle.tasks().spawn(sweep::run(handle.clone()));
-        handle.tasks().spawn(outbox::run(handle.clone()));
-        handle.tasks().spawn(channel::beat(handle.clone()));
+        handle.tasks().spawn(deliveries::run(handle.clone()));
+        handle.tasks().spawn(channel::store_seen_channels(handle.clone()));
         Ok(handle)
     }
 }
 
 /// Turns the store's hints into the bus's, and forgets credentials and words of runtimes that changed.
-fn listen(store: &dyn Store, bus: &Bus, credentials: &Arc<Cache>, words: &Arc<Words>) {
+fn listen(store: &dyn Store, bus: &Bus, credentials: &Arc<CredentialCache>, words: &Arc<DeviceReports>) {
     let (bus, credentials, words) = (bus.clone(), credentials.clone(), words.clone());
     store.on_wake(Box::new(move |woken| {
         for hint in woken {
-            if let attache_store::Woken::Runtime(agent) = hint {
+            if let attache_store::WakeHint::Runtime(agent) = hint {
                 credentials.forget_agent(*agent);
                 words.forget_agent(*agent);
             }
@@ -239,12 +239,12 @@ impl Handle {
     }
 
     /// How the hub is, as far as it is known.
-    pub fn health(&self) -> Health {
+    pub fn health(&self) -> HubHealth {
         self.health_with(self.store().fault().map_or(Storage::Ok, render::storage))
     }
 
     /// What `/healthz` says: the same, after a look at the store.
-    pub async fn checked_health(&self) -> Health {
+    pub async fn checked_health(&self) -> HubHealth {
         let storage = match timeout(STORE_TIMEOUT, self.store().ping()).await {
             Ok(Ok(())) => Storage::Ok,
             Ok(Err(attache_store::Error::Unwritable(fault))) => render::storage(fault),
@@ -254,8 +254,8 @@ impl Handle {
         self.health_with(storage)
     }
 
-    fn health_with(&self, storage: Storage) -> Health {
-        Health {
+    fn health_with(&self, storage: Storage) -> HubHealth {
+        HubHealth {
             status: if storage == Storage::Ok { "ok" } else { "degraded" }.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             durability: self.durability().as_str().to_owned(),
@@ -270,7 +270,7 @@ impl Handle {
 
     /// Whether the hub takes work: it is not about to stop, and its store can write.
     pub async fn ready(&self) -> Result<()> {
-        if !self.takes_work() {
+        if !self.takes_runs() {
             return Err(Error::new(Code::Draining, "The hub is shutting down."));
         }
         match timeout(STORE_TIMEOUT, self.store().ping()).await {
@@ -280,11 +280,11 @@ impl Handle {
     }
 
     /// From now on no run is made, and what runs may end: the first step of a shutdown.
-    pub fn take_no_more(&self) {
+    pub fn stop_taking_runs(&self) {
         self.0.closed.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn takes_work(&self) -> bool {
+    pub(crate) fn takes_runs(&self) -> bool {
         !self.0.closed.load(Ordering::Relaxed) && !self.is_draining()
     }
 
@@ -316,18 +316,18 @@ impl Handle {
         self.0.seal.seal(&self.0.env, context, plain)
     }
 
-    pub fn unseal(&self, context: &str, sealed: &[u8]) -> std::result::Result<Secret<Vec<u8>>, Broken> {
+    pub fn unseal(&self, context: &str, sealed: &[u8]) -> std::result::Result<Secret<Vec<u8>>, UnsealError> {
         self.0.seal.unseal(context, sealed)
     }
 
     /// Says who writes A2A push notifications; until then they wait. The first one stays.
-    pub fn set_letters(&self, letters: Arc<dyn outbox::Letters>) {
+    pub fn set_push_renderer(&self, letters: Arc<dyn deliveries::PushRenderer>) {
         if self.0.letters.set(letters).is_ok() {
             self.0.bus.wake([Topic::Deliveries]);
         }
     }
 
-    pub(crate) fn letters(&self) -> Option<&dyn outbox::Letters> {
+    pub(crate) fn push_renderer(&self) -> Option<&dyn deliveries::PushRenderer> {
         self.0.letters.get().map(|letters| &**letters)
     }
 
@@ -340,7 +340,7 @@ impl Handle {
     }
 
     /// The channels that are connected to this hub.
-    pub(crate) fn live_channels(&self) -> &Live {
+    pub(crate) fn live_channels(&self) -> &LiveChannels {
         &self.0.live
     }
 
@@ -349,7 +349,7 @@ impl Handle {
         &self.0.guests
     }
 
-    pub(crate) fn credentials(&self) -> &Cache {
+    pub(crate) fn credentials(&self) -> &CredentialCache {
         &self.0.credentials
     }
 
@@ -363,7 +363,7 @@ impl Handle {
         &self.0.card_key
     }
 
-    pub(crate) fn signer(&self) -> &Signer {
+    pub(crate) fn signer(&self) -> &TokenSigner {
         &self.0.signer
     }
 
@@ -371,11 +371,11 @@ impl Handle {
         &self.0.passwords
     }
 
-    pub(crate) fn attempts(&self) -> &Attempts {
+    pub(crate) fn attempts(&self) -> &RequestLimits {
         &self.0.attempts
     }
 
-    pub(crate) fn logins(&self) -> &Logins {
+    pub(crate) fn logins(&self) -> &LoginLinks {
         &self.0.logins
     }
 
@@ -383,39 +383,39 @@ impl Handle {
         &self.0.revoking
     }
 
-    pub(crate) fn pairing(&self) -> &Pairing {
+    pub(crate) fn pairing(&self) -> &PairingSettings {
         &self.0.pairing
     }
 
     /// The secrets that deliveries are signed with.
-    pub(crate) fn signers(&self) -> &outbox::Signers {
+    pub(crate) fn signers(&self) -> &deliveries::WebhookSigners {
         &self.0.signers
     }
 
     /// What a person wants to be delivered now.
-    pub(crate) fn urgent(&self) -> &outbox::Urgent {
+    pub(crate) fn urgent(&self) -> &deliveries::UrgentDeliveries {
         &self.0.urgent
     }
 
-    pub(crate) fn blobs(&self) -> &Blobs {
+    pub(crate) fn blobs(&self) -> &BlobStore {
         &self.0.blobs
     }
 
     /// What devices said of their work.
-    pub(crate) fn words(&self) -> &Words {
+    pub(crate) fn device_reports(&self) -> &DeviceReports {
         &self.0.words
     }
 
     /// What delegations hand over and no store holds.
-    pub(crate) fn handover(&self) -> &Handover {
+    pub(crate) fn start_secrets(&self) -> &StartSecrets {
         &self.0.handover
     }
 
-    pub(crate) fn tunnels(&self) -> &Tunnels {
+    pub(crate) fn tunnels(&self) -> &OpenTunnels {
         &self.0.tunnels
     }
 
-    pub(crate) fn feeds(&self) -> &Feeds {
+    pub(crate) fn feeds(&self) -> &RunFeeds {
         &self.0.feeds
     }
 
@@ -428,12 +428,12 @@ impl Handle {
     }
 
     /// The access rules of agents.
-    pub(crate) fn access(&self) -> &Access {
+    pub(crate) fn access(&self) -> &AccessControl {
         &self.0.access
     }
 
     /// Runs a task of a surface that has no request behind it. It must end when the hub drains; the hub waits for it.
-    pub fn attend(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks().spawn(task);
     }
 

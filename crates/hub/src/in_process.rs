@@ -3,20 +3,20 @@
 //! Such an agent is an agent like any other: its runs are queued, claimed, renewed, fenced and ended by the same rules, and
 //! whoever watches sees the same events. Only there is no HTTP in between.
 
-mod work;
+mod run;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use attache_protocol::{
     AgentId, Json, RunId, RuntimeId, TenantId,
-    rules::run::{FailureCode, Status},
+    rules::run::{FailureCode, RunStatus},
     secret::Kind,
     wire::{
-        run::{ClaimedRun, FailRequest, Limit},
+        run::{ClaimedRun, FailRequest, SandboxLimit},
         runtime::HeartbeatRequest,
     },
 };
-use attache_store::record::{AgentRef, Claimed, NewRuntime, Page, Proof, RunFilter, RuntimeKind};
+use attache_store::record::{AgentRef, ClaimedRunRecord, NewRuntime, Pagination, PairingProof, RunFilter, RuntimeKind};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use serde::Serialize;
 use tokio::task::{JoinHandle, JoinSet};
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{Error, Handle, Principal, Result, error::about, identity::Action, render};
 
 pub use attache_store::record::peer::{NewPeerTask, PeerTask, PeerTaskChange};
-pub use work::{Failure, Output, Work};
+pub use run::{AgentFailure, AgentOutput, InProcessRun};
 
 /// What an agent in this process does.
 ///
@@ -43,10 +43,10 @@ pub use work::{Failure, Output, Work};
 /// ```
 pub trait InProcessAgent: Send + Sync + 'static {
     /// Does one task. The future is dropped when the run is cancelled or times out; a panic fails the run.
-    fn work(&self, work: Work) -> impl Future<Output = std::result::Result<Output, Failure>> + Send;
+    fn work(&self, work: InProcessRun) -> impl Future<Output = std::result::Result<AgentOutput, AgentFailure>> + Send;
 
     /// The run is not this agent's any more: it was cancelled, timed out, or somebody else has it. Work on it has stopped.
-    fn lost(&self, work: Work) -> impl Future<Output = ()> + Send {
+    fn lost(&self, work: InProcessRun) -> impl Future<Output = ()> + Send {
         drop(work);
         async {}
     }
@@ -62,7 +62,7 @@ pub trait InProcessAgent: Send + Sync + 'static {
     }
 
     /// The limits of runs that it enforces. A run that asks for another one never reaches it.
-    fn enforces(&self) -> Vec<Limit> {
+    fn enforces(&self) -> Vec<SandboxLimit> {
         Vec::new()
     }
 
@@ -74,24 +74,24 @@ pub trait InProcessAgent: Send + Sync + 'static {
 
 /// An agent that the hub hosts. Dropping it ends the hosting; the account stays.
 #[derive(Debug)]
-pub struct Hosted {
+pub struct HostedAgent {
     agent: AgentId,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 /// Between asking for work, so that nothing is lost if a hint is.
-const WAIT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// How many runs are listed at a time.
-const PAGE: usize = 200;
+const PAGE_SIZE: usize = 200;
 /// How many claims beside the one that waits are under way when there is a lot of work.
-const EAGER: usize = 7;
+const MAX_EXTRA_CLAIMS: usize = 7;
 /// How long work may go on when the hosting ends. The hub waits a little longer for its tasks.
-const GOODBYE: Duration = Duration::from_secs(4);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The labels of its runtime.
 #[derive(Serialize)]
-struct Labels {
+struct HostedAgentLabels {
     host_type: &'static str,
     capabilities: Vec<String>,
 }
@@ -101,17 +101,17 @@ struct Labels {
 impl Handle {
     /// Hosts an agent under this name, which is made if nobody has it yet. Whatever worked for the agent before is
     /// superseded, as by pairing another device.
-    pub async fn host(&self, by: &Principal, name: &str, agent: impl InProcessAgent) -> Result<Hosted> {
+    pub async fn host(&self, by: &Principal, name: &str, agent: impl InProcessAgent) -> Result<HostedAgent> {
         by.may(Action::RegisterAgent)?;
         let id = self.agent_named(by, name).await?;
         let token = Kind::ApiKey.generate(self.env());
-        let labels = Labels { host_type: "in_process", capabilities: agent.capabilities() };
+        let labels = HostedAgentLabels { host_type: "in_process", capabilities: agent.capabilities() };
         let new = NewRuntime {
             // With a key of its own an agent also calls others.
             kind: RuntimeKind::AgentKey,
             id: self.env().runtime_id(),
             token: token.hash(),
-            proof: Proof::Owner { tenant: by.tenant, agent: id },
+            proof: PairingProof::Owner { tenant: by.tenant, agent: id },
             device_name: Some("in process".to_owned()),
             labels: Json::of(&labels),
         };
@@ -122,26 +122,31 @@ impl Handle {
         self.heartbeat_here(&principal, HeartbeatRequest { running: Some(Vec::new()), ..HeartbeatRequest::default() })
             .await?;
         let stop = CancellationToken::new();
-        let life = Life::Program;
-        let host = Host { hub: self.clone(), principal, id, agent: Arc::new(agent), stop: stop.clone(), life };
-        Ok(Hosted { agent: id, stop, task: self.tasks().spawn(host.serve(Vec::new())) })
+        let life = WorkLifetime::Program;
+        let host = HostedWorker { hub: self.clone(), principal, id, agent: Arc::new(agent), stop: stop.clone(), life };
+        Ok(HostedAgent { agent: id, stop, task: self.tasks().spawn(host.serve(Vec::new())) })
     }
 
     /// Hosts an agent for which the hub itself works. It goes on where it stopped: after a restart of the hub, the runs
     /// that it held are given to it again, so its work must be able to tell what it has done already.
-    pub async fn host_here(&self, tenant: TenantId, agent: AgentId, worker: impl InProcessAgent) -> Result<Hosted> {
+    pub async fn host_here(
+        &self,
+        tenant: TenantId,
+        agent: AgentId,
+        worker: impl InProcessAgent,
+    ) -> Result<HostedAgent> {
         let account = self.store().account(tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
         let known = account.runtime.as_ref().filter(|runtime| runtime.kind == RuntimeKind::Hub);
         let runtime = match known {
             Some(runtime) => runtime.id,
             None => {
-                let labels = Labels { host_type: "a2a", capabilities: worker.capabilities() };
+                let labels = HostedAgentLabels { host_type: "a2a", capabilities: worker.capabilities() };
                 let new = NewRuntime {
                     kind: RuntimeKind::Hub,
                     id: self.env().runtime_id(),
                     // Nobody ever sees it.
                     token: Kind::RuntimeToken.generate(self.env()).hash(),
-                    proof: Proof::Owner { tenant, agent },
+                    proof: PairingProof::Owner { tenant, agent },
                     device_name: None,
                     labels: Json::of(&labels),
                 };
@@ -154,21 +159,21 @@ impl Handle {
         let running = Some(held.iter().map(|claimed| claimed.task_run_id).collect());
         self.heartbeat_here(&principal, HeartbeatRequest { running, ..HeartbeatRequest::default() }).await?;
         let stop = CancellationToken::new();
-        let (worker, life) = (Arc::new(worker), Life::Hub);
-        let host = Host { hub: self.clone(), principal, id: agent, agent: worker, stop: stop.clone(), life };
-        Ok(Hosted { agent, stop, task: self.tasks().spawn(host.serve(held)) })
+        let (worker, life) = (Arc::new(worker), WorkLifetime::Hub);
+        let host = HostedWorker { hub: self.clone(), principal, id: agent, agent: worker, stop: stop.clone(), life };
+        Ok(HostedAgent { agent, stop, task: self.tasks().spawn(host.serve(held)) })
     }
 
     /// The runs that the runtime has claimed.
     async fn held_here(&self, tenant: TenantId, agent: AgentId, runtime: RuntimeId) -> Result<Vec<ClaimedRun>> {
-        let filter = RunFilter { status: Some(Status::Running), agent: Some(agent), ..RunFilter::default() };
+        let filter = RunFilter { status: Some(RunStatus::Running), agent: Some(agent), ..RunFilter::default() };
         let (mut held, mut cursor) = (Vec::new(), None);
         loop {
-            let page = Page { limit: PAGE, cursor };
+            let page = Pagination { limit: PAGE_SIZE, cursor };
             let listed = self.store().runs(tenant, filter.clone(), page).await.map_err(about("run"))?;
             for run in listed.items.into_iter().filter(|run| run.runtime == Some(runtime)) {
                 let left = self.store().left(tenant, run.id).await.map_err(about("run"))?;
-                let claimed = Claimed { run, agent_instructions: None, conversation_metadata: None, left };
+                let claimed = ClaimedRunRecord { run, agent_instructions: None, conversation_metadata: None, left };
                 held.extend(render::claimed(claimed));
             }
             cursor = listed.next;
@@ -179,9 +184,9 @@ impl Handle {
     }
 }
 
-// === impl Hosted ===
+// === impl HostedAgent ===
 
-impl Hosted {
+impl HostedAgent {
     pub const fn agent_id(&self) -> AgentId {
         self.agent
     }
@@ -198,40 +203,40 @@ impl Hosted {
     }
 }
 
-impl Drop for Hosted {
+impl Drop for HostedAgent {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
 /// The worker behind one hosted agent.
-struct Host<A> {
+struct HostedWorker<A> {
     hub: Handle,
     principal: Principal,
     id: AgentId,
     agent: Arc<A>,
     stop: CancellationToken,
-    life: Life,
+    life: WorkLifetime,
 }
 
 /// What becomes of the work when the hosting ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
+enum WorkLifetime {
     /// It ends with the program.
     Program,
     /// It is somewhere else and goes on; the hub takes it up again.
     Hub,
 }
 
-// === impl Host ===
+// === impl HostedWorker ===
 
-impl<A: InProcessAgent> Host<A> {
+impl<A: InProcessAgent> HostedWorker<A> {
     async fn serve(self, held: Vec<ClaimedRun>) {
         let agent = self.id.to_string();
         let limit = self.agent.concurrency().max(1);
         let beat_every = (self.hub.options().heartbeat_timeout / 4).max(Duration::from_millis(10));
         let mut beat = tokio::time::interval(beat_every);
-        let mut running = Running::default();
+        let mut running = RunningWork::default();
         for claimed in held {
             running.start(&self, claimed);
         }
@@ -247,7 +252,7 @@ impl<A: InProcessAgent> Host<A> {
         let (mut pulls, mut waits, mut eager) = (FuturesUnordered::new(), false, 0);
         loop {
             if !waits && running.tasks.len() + pulls.len() < limit {
-                pulls.push(ask(WAIT));
+                pulls.push(ask(POLL_INTERVAL));
                 waits = true;
             }
             while pulls.len() < usize::from(waits) + eager && running.tasks.len() + pulls.len() < limit {
@@ -259,7 +264,7 @@ impl<A: InProcessAgent> Host<A> {
                     match pulled {
                         Ok(pulled) => match pulled.delivered() {
                             Some(claimed) => {
-                                eager = (eager + 1).min(EAGER);
+                                eager = (eager + 1).min(MAX_EXTRA_CLAIMS);
                                 running.start(&self, claimed);
                             }
                             None => eager = 0,
@@ -285,7 +290,7 @@ impl<A: InProcessAgent> Host<A> {
             }
         }
         drop(pulls);
-        if self.life == Life::Hub {
+        if self.life == WorkLifetime::Hub {
             return running.tasks.shutdown().await;
         }
         let finish = async {
@@ -293,7 +298,7 @@ impl<A: InProcessAgent> Host<A> {
                 running.ended(ended);
             }
         };
-        if tokio::time::timeout(GOODBYE, finish).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, finish).await.is_err() {
             running.tasks.shutdown().await;
             self.give_up(&running.runs).await;
         }
@@ -302,7 +307,8 @@ impl<A: InProcessAgent> Host<A> {
     /// Nobody has to wait for a lease to run out to learn that the work is not done any more.
     async fn give_up(&self, runs: &[RunId]) {
         for run in runs {
-            let failed = Failure::new("The program that hosts the agent was stopped.").code(FailureCode::RuntimeLost);
+            let failed =
+                AgentFailure::new("The program that hosts the agent was stopped.").code(FailureCode::RuntimeLost);
             let request = FailRequest { epoch: None, output: failed.output(), usage: None };
             if let Err(error) = self.hub.fail(&self.principal, *run, request).await {
                 tracing::warn!(run.id = %run, %error, "a run that was given up could not be ended");
@@ -317,17 +323,17 @@ impl<A: InProcessAgent> Host<A> {
 
 /// The runs that are worked on.
 #[derive(Default)]
-struct Running {
+struct RunningWork {
     tasks: JoinSet<RunId>,
     runs: Vec<RunId>,
 }
 
-// === impl Running ===
+// === impl RunningWork ===
 
-impl Running {
-    fn start<A: InProcessAgent>(&mut self, host: &Host<A>, claimed: ClaimedRun) {
+impl RunningWork {
+    fn start<A: InProcessAgent>(&mut self, host: &HostedWorker<A>, claimed: ClaimedRun) {
         self.runs.push(claimed.task_run_id);
-        let work = Work::new(host.hub.clone(), host.principal.clone(), claimed);
+        let work = InProcessRun::new(host.hub.clone(), host.principal.clone(), claimed);
         self.tasks.spawn(work.done_by(host.agent.clone()));
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use attache_protocol::Timestamp;
-use attache_store::measure::Buckets;
+use attache_store::metrics::HistogramSnapshot;
 
 use crate::Handle;
 
@@ -125,7 +125,7 @@ fn family(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-fn histogram(text: &mut String, name: &str, help: &str, buckets: &Buckets, unit: impl Fn(u64) -> String) {
+fn histogram(text: &mut String, name: &str, help: &str, buckets: &HistogramSnapshot, unit: impl Fn(u64) -> String) {
     family(text, name, "histogram", help);
     for (bound, count) in &buckets.at_most {
         let _ = writeln!(text, "{name}_bucket{{le=\"{}\"}} {count}", unit(*bound));

@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use attache_client::egress::{Guard, Network, Policy};
-use attache_protocol::{Pin, rules::permission::OnTimeout};
+use attache_client::egress::{EgressGuard, EgressPolicy, IpNetwork};
+use attache_protocol::{KeyPin, rules::permission::OnTimeout};
 
-use crate::{Tls, outbox};
+use crate::{Tls, deliveries};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -34,9 +34,9 @@ pub struct Options {
     /// The path of the MCP tools that runs are given, such as `/mcp`; `None`: they are given none.
     pub tools: Option<String>,
     /// The way out to URLs that others chose.
-    pub egress: Guard,
+    pub egress: EgressGuard,
     /// How webhooks are told.
-    pub outbox: outbox::Options,
+    pub outbox: deliveries::Options,
     /// The file with the access rules of agents, looked at with every sweep. Without one they live in the store.
     pub permissions: Option<PathBuf>,
     /// A runtime that is silent for longer is offline; also how long a claim lives without being renewed.
@@ -112,7 +112,7 @@ pub struct Options {
     /// The memory, in bytes, that the bodies of requests without a good credential may take at a time, all together.
     pub max_unauthenticated_bytes: usize,
     /// Proxies whose `X-Forwarded-For` is believed.
-    pub trusted_proxies: Vec<Network>,
+    pub trusted_proxies: Vec<IpNetwork>,
     /// The largest artifact, in bytes.
     pub max_artifact: u64,
     /// Failed redemptions of pairing codes, per address and per agent, that are taken in a minute.
@@ -163,8 +163,8 @@ impl Options {
             owner_key: OwnerKey::FirstStart,
             default_agent: None,
             tools: None,
-            egress: Guard::new(Policy::default()),
-            outbox: outbox::Options::default(),
+            egress: EgressGuard::new(EgressPolicy::default()),
+            outbox: deliveries::Options::default(),
             permissions: None,
             heartbeat_timeout: Duration::from_secs(120),
             claim_grace: Duration::from_secs(10),
@@ -257,7 +257,7 @@ impl Options {
     }
 
     /// The pin, where clients need it: no authority vouches for this hub.
-    pub fn needed_pin(&self) -> Option<Pin> {
+    pub fn needed_pin(&self) -> Option<KeyPin> {
         self.tls.as_ref().filter(|tls| tls.is_self_signed()).map(Tls::pin)
     }
 

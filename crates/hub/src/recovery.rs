@@ -8,12 +8,12 @@ use std::{
 use attache_protocol::{
     AgentId, ChannelId, RunId, RuntimeId, TenantId, Timestamp,
     rules::{
-        recovery::{Facts, Recovery, Word, recovery},
+        recovery::{LastRunReport, Recovery, RecoveryFacts, recovery},
         run::Claim,
     },
     wire::run::Run,
 };
-use attache_store::record::{RunRecord, Runtime, RuntimeKind, channel::Channel};
+use attache_store::record::{RunRecord, RuntimeKind, RuntimeRecord, channel::ChannelRecord};
 
 use crate::{Error, Handle, Result, error::about, render};
 
@@ -22,15 +22,15 @@ const CAPACITY: usize = 4096;
 
 /// What devices said since the hub started. It is bounded by the devices that are online and the runs that they hold.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
-    said: Mutex<HashMap<RuntimeId, Said>>,
+pub(crate) struct DeviceReports {
+    said: Mutex<HashMap<RuntimeId, DeviceReport>>,
     /// The newest event of a run that somebody looked at: its seq and time.
     moved: Mutex<HashMap<RunId, (i64, Timestamp)>>,
 }
 
 /// A device's last word about what it does.
 #[derive(Debug, Clone)]
-pub(crate) struct Said {
+pub(crate) struct DeviceReport {
     pub(crate) agent: AgentId,
     pub(crate) at: Timestamp,
     /// The runs that it executes, if it says so.
@@ -41,15 +41,15 @@ pub(crate) struct Said {
 
 /// What was looked up for a list of runs.
 #[derive(Debug, Default)]
-struct Known {
-    runtimes: HashMap<RuntimeId, Runtime>,
-    channels: HashMap<ChannelId, Channel>,
+struct RecoveryLookup {
+    runtimes: HashMap<RuntimeId, RuntimeRecord>,
+    channels: HashMap<ChannelId, ChannelRecord>,
 }
 
-// === impl Words ===
+// === impl DeviceReports ===
 
-impl Words {
-    pub(crate) fn say(&self, runtime: RuntimeId, said: Said) {
+impl DeviceReports {
+    pub(crate) fn record(&self, runtime: RuntimeId, said: DeviceReport) {
         lock(&self.said).insert(runtime, said);
     }
 
@@ -62,7 +62,7 @@ impl Words {
         lock(&self.said).retain(|_, said| said.agent != agent);
     }
 
-    fn of(&self, runtime: RuntimeId) -> Option<Said> {
+    fn of(&self, runtime: RuntimeId) -> Option<DeviceReport> {
         lock(&self.said).get(&runtime).cloned()
     }
 
@@ -89,12 +89,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Handle {
     /// The run as everybody sees it, with what is known of its device.
     pub(crate) async fn show_run(&self, record: RunRecord) -> Result<Run> {
-        let recovery = self.recovery(&record, &mut Known::default()).await?;
+        let recovery = self.recovery(&record, &mut RecoveryLookup::default()).await?;
         Ok(Run { recovery, ..render::run(record) })
     }
 
     pub(crate) async fn show_runs(&self, records: impl IntoIterator<Item = RunRecord>) -> Result<Vec<Run>> {
-        let mut known = Known::default();
+        let mut known = RecoveryLookup::default();
         let mut runs = Vec::new();
         for record in records {
             let recovery = self.recovery(&record, &mut known).await?;
@@ -103,20 +103,20 @@ impl Handle {
         Ok(runs)
     }
 
-    async fn recovery(&self, run: &RunRecord, known: &mut Known) -> Result<Option<Recovery>> {
+    async fn recovery(&self, run: &RunRecord, known: &mut RecoveryLookup) -> Result<Option<Recovery>> {
         let Some(claim) = run.state.claim() else { return Ok(None) };
         if self.known_runtime(run.tenant, claim.runtime, known).await?.kind == RuntimeKind::Hub {
             // The agent is outside: what is known of its task is what the bridge noted last.
             let task = self.store().peer_task(run.tenant, run.id).await.map_err(about("run"))?;
             return Ok(task.and_then(|task| task.recovery));
         }
-        let said = self.words().of(claim.runtime);
+        let said = self.device_reports().of(claim.runtime);
         let moved_at = self.moved_at(run, claim).await?;
-        let facts = Facts {
+        let facts = RecoveryFacts {
             status: run.state.status(),
             waiting: run.state.waiting(),
             connected: self.is_connected(run, claim, said.as_ref(), known).await?,
-            word: self.word(run.id, claim, said.as_ref(), moved_at),
+            word: self.last_report(run.id, claim, said.as_ref(), moved_at),
             moved_lately: self.now() < moved_at.plus(self.options().idle_after),
         };
         Ok(recovery(facts))
@@ -127,8 +127,8 @@ impl Handle {
         &self,
         run: &RunRecord,
         claim: &Claim,
-        said: Option<&Said>,
-        known: &mut Known,
+        said: Option<&DeviceReport>,
+        known: &mut RecoveryLookup,
     ) -> Result<bool> {
         let runtime = self.known_runtime(run.tenant, claim.runtime, known).await?;
         let timeout = self.options().heartbeat_timeout;
@@ -146,30 +146,41 @@ impl Handle {
         Ok(channel.connected || speaks && since.is_some_and(|(said, gone)| said > gone))
     }
 
-    fn word(&self, run: RunId, claim: &Claim, said: Option<&Said>, moved_at: Timestamp) -> Word {
-        let Some(said) = said else { return Word::Nothing };
+    fn last_report(
+        &self,
+        run: RunId,
+        claim: &Claim,
+        said: Option<&DeviceReport>,
+        moved_at: Timestamp,
+    ) -> LastRunReport {
+        let Some(said) = said else { return LastRunReport::Nothing };
         // A list that was made right after the claim may not know of it yet.
         let settled = claim.claimed_at.plus(self.options().claim_grace / 5);
         match &said.running {
-            _ if said.unreported.contains(&run) => Word::Ended,
-            Some(running) if running.contains(&run) => Word::Holds,
-            Some(_) if said.at > settled && said.at > moved_at => Word::DoesNotKnow,
-            Some(_) | None => Word::Nothing,
+            _ if said.unreported.contains(&run) => LastRunReport::Ended,
+            Some(running) if running.contains(&run) => LastRunReport::Holds,
+            Some(_) if said.at > settled && said.at > moved_at => LastRunReport::DoesNotKnow,
+            Some(_) | None => LastRunReport::Nothing,
         }
     }
 
     /// When the run's stream moved last.
     async fn moved_at(&self, run: &RunRecord, claim: &Claim) -> Result<Timestamp> {
-        if let Some(at) = self.words().moved(run.id, run.last_seq) {
+        if let Some(at) = self.device_reports().moved(run.id, run.last_seq) {
             return Ok(at);
         }
         let read = self.store().run_events(run.tenant, run.id, run.last_seq - 1, 1).await.map_err(about("run"))?;
         let at = read.events.last().map_or(claim.claimed_at, |event| event.at);
-        self.words().remember(run.id, run.last_seq, at);
+        self.device_reports().remember(run.id, run.last_seq, at);
         Ok(at)
     }
 
-    async fn known_runtime(&self, tenant: TenantId, runtime: RuntimeId, known: &mut Known) -> Result<Runtime> {
+    async fn known_runtime(
+        &self,
+        tenant: TenantId,
+        runtime: RuntimeId,
+        known: &mut RecoveryLookup,
+    ) -> Result<RuntimeRecord> {
         if let Some(runtime) = known.runtimes.get(&runtime) {
             return Ok(runtime.clone());
         }
@@ -179,7 +190,12 @@ impl Handle {
     }
 
     /// `None` for a channel that is gone from the store.
-    async fn known_channel(&self, tenant: TenantId, channel: ChannelId, known: &mut Known) -> Result<Option<Channel>> {
+    async fn known_channel(
+        &self,
+        tenant: TenantId,
+        channel: ChannelId,
+        known: &mut RecoveryLookup,
+    ) -> Result<Option<ChannelRecord>> {
         if let Some(channel) = known.channels.get(&channel) {
             return Ok(Some(channel.clone()));
         }

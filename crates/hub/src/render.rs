@@ -6,13 +6,13 @@ use attache_client::{a2a, egress};
 use attache_protocol::{
     Json, KeyId, log,
     rules::{
-        permission::{Reach, Scope, What},
+        permission::{DecisionScope, GrantPattern, GrantReach},
         quota,
-        run::Phase,
+        run::RunPhase,
     },
     wire::{
         account::{self, Presence},
-        artifact, ask, channel, conversation, delivery, key,
+        artifact, channel, conversation, delivery, input_request, key,
         permission::{self, ApprovalPolicy},
         run::{self, ClaimedRun},
         runtime, session,
@@ -21,18 +21,18 @@ use attache_protocol::{
         user,
     },
 };
-use attache_store::{Fault, record};
+use attache_store::{StorageFault, record};
 use serde::Deserialize;
 
-pub(crate) const fn storage(fault: Fault) -> Storage {
+pub(crate) const fn storage(fault: StorageFault) -> Storage {
     match fault {
-        Fault::DiskFull => Storage::DiskFull,
-        Fault::ReadOnly => Storage::ReadOnly,
-        Fault::Io | Fault::Damaged => Storage::Failed,
+        StorageFault::DiskFull => Storage::DiskFull,
+        StorageFault::ReadOnly => Storage::ReadOnly,
+        StorageFault::Io | StorageFault::Damaged => Storage::Failed,
     }
 }
 
-pub(crate) fn account(record: record::Account) -> account::Account {
+pub(crate) fn account(record: record::AccountRecord) -> account::Account {
     let online = record.runtime.as_ref().is_some_and(|runtime| runtime.online);
     account::Account {
         agent_id: record.id,
@@ -53,10 +53,10 @@ pub(crate) fn account(record: record::Account) -> account::Account {
     }
 }
 
-pub(crate) fn peer(record: &record::peer::Peer) -> account::PeerInfo {
-    let pin = |pin: &record::peer::Pin| attache_protocol::Pin::from_digest(pin.digest).to_string();
+pub(crate) fn peer(record: &record::peer::PeerRecord) -> account::PeerInfo {
+    let pin = |pin: &record::peer::PinnedCard| attache_protocol::KeyPin::from_digest(pin.digest).to_string();
     let card = record.pin.as_ref().and_then(|pin| a2a::read_card(&pin.card));
-    let interface = card.and_then(|card| a2a::Interface::choose(&card).ok());
+    let interface = card.and_then(|card| a2a::PeerInterface::choose(&card).ok());
     account::PeerInfo {
         binding: interface.as_ref().map(|interface| interface.binding.as_str().to_owned()),
         protocol_version: interface.as_ref().map(|interface| interface.version.as_str().to_owned()),
@@ -75,14 +75,14 @@ fn shown(policy: ApprovalPolicy) -> ApprovalPolicy {
 }
 
 /// For those who only look: where it goes, without the path, which is often the secret of a webhook.
-pub(crate) fn delivery_origin(record: record::delivery::Delivery) -> delivery::Delivery {
+pub(crate) fn delivery_origin(record: record::delivery::DeliveryRecord) -> delivery::Delivery {
     let shown = delivery(record);
     let path = shown.url.find("://").and_then(|at| shown.url[at + 3..].find(['/', '?', '#']).map(|path| at + 3 + path));
     let url = path.map_or_else(|| shown.url.clone(), |path| format!("{}/***", &shown.url[..path]));
     delivery::Delivery { url, ..shown }
 }
 
-pub(crate) fn delivery(record: record::delivery::Delivery) -> delivery::Delivery {
+pub(crate) fn delivery(record: record::delivery::DeliveryRecord) -> delivery::Delivery {
     let (at, status, error) = match record.last {
         Some(last) => (Some(last.at), last.status, last.error),
         None => (None, None, None),
@@ -104,7 +104,7 @@ pub(crate) fn delivery(record: record::delivery::Delivery) -> delivery::Delivery
     }
 }
 
-pub(crate) fn runtime(record: record::Runtime) -> runtime::Runtime {
+pub(crate) fn runtime(record: record::RuntimeRecord) -> runtime::Runtime {
     runtime::Runtime {
         runtime_id: record.id,
         agent_id: record.agent,
@@ -131,8 +131,8 @@ const fn presence(online: bool) -> Presence {
 
 pub(crate) fn run(record: record::RunRecord) -> run::Run {
     let expires_at = match &record.state.phase {
-        Phase::Pending { expires_at } => Some(*expires_at),
-        Phase::Running(_) | Phase::Ended { .. } => None,
+        RunPhase::Pending { expires_at } => Some(*expires_at),
+        RunPhase::Running(_) | RunPhase::Ended { .. } => None,
     };
     run::Run {
         task_run_id: record.id,
@@ -170,7 +170,7 @@ pub(crate) fn run(record: record::RunRecord) -> run::Run {
 }
 
 /// What the runtime gets. `None` if the record is not a claim, which the store does not let happen.
-pub(crate) fn claimed(claimed: record::Claimed) -> Option<ClaimedRun> {
+pub(crate) fn claimed(claimed: record::ClaimedRunRecord) -> Option<ClaimedRun> {
     let run = claimed.run;
     let claim = run.state.claim()?;
     let (lease_expires_at, deadline) = (claim.lease_until, claim.claimed_at.plus(run.state.limits.timeout));
@@ -200,7 +200,7 @@ pub(crate) fn claimed(claimed: record::Claimed) -> Option<ClaimedRun> {
 }
 
 /// `None` where nothing limits it.
-fn budget(left: quota::Budget) -> Option<Budget> {
+fn budget(left: quota::QuotaBudget) -> Option<Budget> {
     let dollars = |micro_usd| Json::from_text(quota::usd(micro_usd)).expect("a number is JSON");
     let budget = Budget { tokens: left.tokens, cost_usd: left.micro_usd.map(dollars) };
     (budget != Budget::default()).then_some(budget)
@@ -209,17 +209,18 @@ fn budget(left: quota::Budget) -> Option<Budget> {
 /// The agent's own instructions, then those of the conversation.
 fn instructions(agent: Option<String>, metadata: Option<&attache_protocol::Json>) -> Option<String> {
     #[derive(Deserialize)]
-    struct Metadata {
+    struct InstructionsMetadata {
         instructions: Option<String>,
     }
-    let conversation = metadata.and_then(|json| json.parse::<Metadata>().ok()).and_then(|known| known.instructions);
+    let conversation =
+        metadata.and_then(|json| json.parse::<InstructionsMetadata>().ok()).and_then(|known| known.instructions);
     match (agent, conversation) {
         (Some(agent), Some(conversation)) => Some(format!("{agent}\n\n{conversation}")),
         (agent, conversation) => agent.or(conversation),
     }
 }
 
-pub(crate) fn conversation(record: record::Conversation) -> conversation::Conversation {
+pub(crate) fn conversation(record: record::ConversationRecord) -> conversation::Conversation {
     conversation::Conversation {
         conversation_id: record.id,
         workspace_id: record.id.workspace(),
@@ -229,8 +230,8 @@ pub(crate) fn conversation(record: record::Conversation) -> conversation::Conver
     }
 }
 
-pub(crate) fn message(record: record::Message) -> conversation::Message {
-    conversation::Message {
+pub(crate) fn message(record: record::MessageRecord) -> conversation::ConversationMessage {
+    conversation::ConversationMessage {
         message_id: record.id.to_string(),
         role: record.role,
         author: record.author,
@@ -241,8 +242,8 @@ pub(crate) fn message(record: record::Message) -> conversation::Message {
     }
 }
 
-pub(crate) fn artifact(record: record::Artifact) -> artifact::Artifact {
-    artifact::Artifact {
+pub(crate) fn artifact(record: record::ArtifactRecord) -> artifact::WorkspaceArtifact {
+    artifact::WorkspaceArtifact {
         artifact_id: record.id,
         workspace_id: record.workspace,
         name: record.name,
@@ -254,7 +255,7 @@ pub(crate) fn artifact(record: record::Artifact) -> artifact::Artifact {
     }
 }
 
-pub(crate) fn user(record: record::people::User) -> user::User {
+pub(crate) fn user(record: record::user::UserRecord) -> user::User {
     user::User {
         user_id: record.id,
         name: record.name,
@@ -265,7 +266,7 @@ pub(crate) fn user(record: record::people::User) -> user::User {
     }
 }
 
-pub(crate) fn key(record: record::Key) -> key::Key {
+pub(crate) fn key(record: record::KeyRecord) -> key::Key {
     key::Key {
         key_id: record.id,
         name: record.name,
@@ -279,9 +280,9 @@ pub(crate) fn key(record: record::Key) -> key::Key {
 }
 
 /// `own` is the credential that asks.
-pub(crate) fn session(record: record::Key, own: Option<KeyId>) -> session::Session {
+pub(crate) fn session(record: record::KeyRecord, own: Option<KeyId>) -> session::ConsoleSession {
     let opening = record.opening.unwrap_or_default();
-    session::Session {
+    session::ConsoleSession {
         session_id: record.id,
         user_id: record.user,
         role: record.role,
@@ -295,7 +296,7 @@ pub(crate) fn session(record: record::Key, own: Option<KeyId>) -> session::Sessi
     }
 }
 
-pub(crate) fn permission(record: record::ask::Permission) -> permission::PermissionRequest {
+pub(crate) fn permission(record: record::worker_request::PermissionRecord) -> permission::PermissionRequest {
     let settled = record.settled;
     let decision = settled.as_ref().and_then(|settled| settled.decision.clone());
     permission::PermissionRequest {
@@ -336,7 +337,7 @@ pub(crate) fn permission(record: record::ask::Permission) -> permission::Permiss
 }
 
 /// What the asker is told.
-pub(crate) fn answer(record: record::ask::Permission) -> permission::PermissionAnswer {
+pub(crate) fn answer(record: record::worker_request::PermissionRecord) -> permission::PermissionAnswer {
     let decision = record.settled.and_then(|settled| settled.decision);
     permission::PermissionAnswer {
         permission_request_id: record.id,
@@ -347,16 +348,16 @@ pub(crate) fn answer(record: record::ask::Permission) -> permission::PermissionA
     }
 }
 
-pub(crate) fn grant(record: record::ask::GrantRecord) -> permission::PermissionGrant {
+pub(crate) fn grant(record: record::worker_request::GrantRecord) -> permission::PermissionGrant {
     let grant = record.grant;
     let (scope, task_run_id, conversation_id) = match grant.reach {
-        Reach::Run(run) => (Scope::Run, Some(run), None),
-        Reach::Conversation { conversation, agent: _ } => (Scope::Conversation, None, Some(conversation)),
-        Reach::Agent(_) => (Scope::Agent, None, None),
+        GrantReach::Run(run) => (DecisionScope::Run, Some(run), None),
+        GrantReach::Conversation { conversation, agent: _ } => (DecisionScope::Conversation, None, Some(conversation)),
+        GrantReach::Agent(_) => (DecisionScope::Agent, None, None),
     };
     let (subject, tool_pattern) = match grant.what {
-        What::Subject(subject) => (Some(log::hex(&subject.0)), None),
-        What::Tools(pattern) => (None, Some(pattern)),
+        GrantPattern::Subject(subject) => (Some(log::hex(&subject.0)), None),
+        GrantPattern::Tools(pattern) => (None, Some(pattern)),
     };
     permission::PermissionGrant {
         grant_id: grant.id,
@@ -377,12 +378,18 @@ pub(crate) fn grant(record: record::ask::GrantRecord) -> permission::PermissionG
     }
 }
 
-pub(crate) fn ask(record: record::ask::Ask) -> ask::InputAnswer {
-    ask::InputAnswer { input_request_id: record.id, state: record.state, parts: record.answer, message: record.message }
+pub(crate) fn worker_request(record: record::worker_request::WorkerRequestRecord) -> input_request::InputAnswer {
+    input_request::InputAnswer {
+        input_request_id: record.id,
+        state: record.state,
+        parts: record.answer,
+        message: record.message,
+    }
 }
 
-pub(crate) fn channel(record: record::channel::Channel) -> channel::Channel {
-    let status = if record.connected { channel::Connection::Connected } else { channel::Connection::Disconnected };
+pub(crate) fn channel(record: record::channel::ChannelRecord) -> channel::Channel {
+    let status =
+        if record.connected { channel::ConnectionState::Connected } else { channel::ConnectionState::Disconnected };
     channel::Channel {
         channel_id: record.id,
         transport: record.transport,

@@ -29,9 +29,9 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     Error, Handle,
     surface::{
-        limits::{Edge, Port},
+        connection_slot::{ConnectionSlot, ConnectionSlots},
+        limits::{EdgeService, EdgeServiceFactory},
         metered::Metered,
-        seat::{Connections, Seat},
     },
     tls::Fingerprint,
 };
@@ -41,38 +41,38 @@ const HEADER_BYTES: usize = 64 * 1024;
 const H2_STREAM_WINDOW: u32 = 256 * 1024;
 const H2_CONNECTION_WINDOW: u32 = 512 * 1024;
 /// With this, HTTP/2 by prior knowledge begins.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// With this, a TLS handshake begins; no request in plain HTTP does.
-const HANDSHAKE: u8 = 0x16;
+const TLS_HANDSHAKE_BYTE: u8 = 0x16;
 /// After an accept that failed, usually for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The two ways of speaking HTTP on one port.
 #[derive(Clone)]
-struct Speakers {
+struct HttpServers {
     one: Builder<TokioExecutor>,
     two: Builder<TokioExecutor>,
 }
 
 /// A connection after its first bytes.
-enum Opened {
-    Plain(TcpStream, Version),
-    Encrypted(Box<TlsStream<TcpStream>>, Version, Option<Fingerprint>),
+enum AcceptedConnection {
+    Plain(TcpStream, HttpVersion),
+    Encrypted(Box<TlsStream<TcpStream>>, HttpVersion, Option<Fingerprint>),
     /// Plain HTTP where TLS is spoken.
     Mistaken(TcpStream),
 }
 
 /// For how long a connection is talked to.
 #[derive(Clone, Copy)]
-struct Terms<'a> {
+struct ConnectionContext<'a> {
     hub: &'a Handle,
-    seat: &'a Seat,
+    seat: &'a ConnectionSlot,
     /// When it must have asked for something.
     until: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Version {
+enum HttpVersion {
     One,
     Two,
 }
@@ -80,9 +80,9 @@ enum Version {
 /// Serves the router on the listener until `shutdown` resolves; then stops accepting, ends long waits and streams, lets
 /// requests in flight finish, and closes the store.
 pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown: impl Future<Output = ()>) {
-    let port = Port::new(hub.clone(), router);
-    let speakers = Speakers::new(hub.options().header_timeout);
-    let seats = Arc::new(Connections::new(hub.options()));
+    let port = EdgeServiceFactory::new(hub.clone(), router);
+    let speakers = HttpServers::new(hub.options().header_timeout);
+    let seats = Arc::new(ConnectionSlots::new(hub.options()));
     let mut connections = JoinSet::new();
     let _watching = hub.options().tls.clone().map(|tls| {
         let every = hub.options().certificate_every;
@@ -118,7 +118,7 @@ pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown:
 }
 
 /// One connection from its first byte to its end.
-async fn connect(hub: Handle, speakers: Speakers, stream: TcpStream, edge: Edge) {
+async fn connect(hub: Handle, speakers: HttpServers, stream: TcpStream, edge: EdgeService) {
     let _ = stream.set_nodelay(true);
     let until = Instant::now() + hub.options().header_timeout;
     let seat = edge.seat().clone();
@@ -127,43 +127,47 @@ async fn connect(hub: Handle, speakers: Speakers, stream: TcpStream, edge: Edge)
         () = hub.drained() => Err(io::ErrorKind::ConnectionAborted.into()),
         () = seat.evicted() => Err(io::ErrorKind::ConnectionAborted.into()),
     };
-    let terms = Terms { hub: &hub, seat: &seat, until };
+    let terms = ConnectionContext { hub: &hub, seat: &seat, until };
     match opened {
-        Ok(Opened::Plain(stream, version)) => converse(terms, speakers.of(version), stream, edge).await,
-        Ok(Opened::Encrypted(stream, version, client)) => {
-            converse(terms, speakers.of(version), stream, edge.of_client(client)).await;
+        Ok(AcceptedConnection::Plain(stream, version)) => {
+            serve_connection(terms, speakers.of(version), stream, edge).await
         }
-        Ok(Opened::Mistaken(stream)) => converse(terms, &speakers.one, stream, service_fn(say_https)).await,
+        Ok(AcceptedConnection::Encrypted(stream, version, client)) => {
+            serve_connection(terms, speakers.of(version), stream, edge.of_client(client)).await;
+        }
+        Ok(AcceptedConnection::Mistaken(stream)) => {
+            serve_connection(terms, &speakers.one, stream, service_fn(say_https)).await
+        }
         Err(error) => tracing::debug!(%error, "a connection did not begin"),
     }
 }
 
 /// Finds out what is spoken, and agrees on keys where that is TLS.
-async fn open(hub: &Handle, stream: TcpStream, until: Instant) -> io::Result<Opened> {
+async fn open(hub: &Handle, stream: TcpStream, until: Instant) -> io::Result<AcceptedConnection> {
     let Some(tls) = &hub.options().tls else {
-        let version = if begins_with_preface(&stream, until).await? { Version::Two } else { Version::One };
-        return Ok(Opened::Plain(stream, version));
+        let version = if begins_with_preface(&stream, until).await? { HttpVersion::Two } else { HttpVersion::One };
+        return Ok(AcceptedConnection::Plain(stream, version));
     };
     let mut first = [0];
-    if look(&stream, &mut first, until).await? == 1 && first != [HANDSHAKE] {
-        return Ok(Opened::Mistaken(stream));
+    if peek(&stream, &mut first, until).await? == 1 && first != [TLS_HANDSHAKE_BYTE] {
+        return Ok(AcceptedConnection::Mistaken(stream));
     }
     let stream = timeout_at(until, tls.accept(stream)).await.map_err(|_| late())??;
     let session = stream.get_ref().1;
-    let version = if session.alpn_protocol() == Some(b"h2") { Version::Two } else { Version::One };
+    let version = if session.alpn_protocol() == Some(b"h2") { HttpVersion::Two } else { HttpVersion::One };
     let client = session.peer_certificates().and_then(|chain| chain.first()).map(Fingerprint::of);
-    Ok(Opened::Encrypted(Box::new(stream), version, client))
+    Ok(AcceptedConnection::Encrypted(Box::new(stream), version, client))
 }
 
 /// Answers requests until either side ends, until the hub does, or until the connection has to make room for another. One
 /// that has asked for nothing when its time is over ends too, whatever version it speaks.
-async fn converse<I, S>(terms: Terms<'_>, speaker: &Builder<TokioExecutor>, stream: I, service: S)
+async fn serve_connection<I, S>(terms: ConnectionContext<'_>, speaker: &Builder<TokioExecutor>, stream: I, service: S)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Send,
     S::Future: Send + 'static,
 {
-    let Terms { hub, seat, until } = terms;
+    let ConnectionContext { hub, seat, until } = terms;
     let stream = TokioIo::new(Metered::new(stream, seat.clone()));
     let mut connection = pin!(speaker.serve_connection_with_upgrades(stream, service));
     let (mut is_draining, mut is_looked_at) = (false, false);
@@ -198,11 +202,11 @@ async fn say_https(_: Request<Incoming>) -> Result<Response<Body>, Infallible> {
 
 /// Looks at the first bytes without taking them. A client that sends nothing does not keep its seat.
 async fn begins_with_preface(stream: &TcpStream, until: Instant) -> io::Result<bool> {
-    let mut first = [0; PREFACE.len()];
+    let mut first = [0; HTTP2_PREFACE.len()];
     loop {
-        let seen = look(stream, &mut first, until).await?;
-        if seen == first.len() || seen == 0 || !PREFACE.starts_with(&first[..seen]) {
-            return Ok(seen == first.len() && first == *PREFACE);
+        let seen = peek(stream, &mut first, until).await?;
+        if seen == first.len() || seen == 0 || !HTTP2_PREFACE.starts_with(&first[..seen]) {
+            return Ok(seen == first.len() && first == *HTTP2_PREFACE);
         }
         // A first packet that ends within the greeting is rare enough to wait for its rest like this.
         if Instant::now() >= until {
@@ -212,7 +216,7 @@ async fn begins_with_preface(stream: &TcpStream, until: Instant) -> io::Result<b
     }
 }
 
-async fn look(stream: &TcpStream, first: &mut [u8], until: Instant) -> io::Result<usize> {
+async fn peek(stream: &TcpStream, first: &mut [u8], until: Instant) -> io::Result<usize> {
     timeout_at(until, stream.peek(first)).await.map_err(|_| late())?
 }
 
@@ -220,9 +224,9 @@ fn late() -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
 
-// === impl Speakers ===
+// === impl HttpServers ===
 
-impl Speakers {
+impl HttpServers {
     fn new(header_timeout: Duration) -> Self {
         let mut one = Builder::new(TokioExecutor::new()).http1_only();
         one.http1()
@@ -243,10 +247,10 @@ impl Speakers {
         Self { one, two }
     }
 
-    const fn of(&self, version: Version) -> &Builder<TokioExecutor> {
+    const fn of(&self, version: HttpVersion) -> &Builder<TokioExecutor> {
         match version {
-            Version::One => &self.one,
-            Version::Two => &self.two,
+            HttpVersion::One => &self.one,
+            HttpVersion::Two => &self.two,
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The hub's clockwork: deadlines and the file of access rules every second, retention every hour.
 
 use attache_protocol::Timestamp;
-use attache_store::record::{Retained, Retention};
+use attache_store::record::{Retention, RetentionResult};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::{Handle, pulse::Pulse};
+use crate::{Handle, stall_detector::StallDetector};
 
 /// How many rows of the log are removed in one transaction.
 const ROWS_PER_REMOVAL: usize = 5_000;
@@ -18,7 +18,7 @@ pub(crate) async fn run(hub: Handle) {
     // The first time is soon after the start, once claims and deadlines were looked at.
     let mut retained_at: Option<Instant> = None;
     let mut clock_set = false;
-    let mut pulse = Pulse::new(&hub);
+    let mut pulse = StallDetector::new(&hub);
     loop {
         tokio::select! {
             () = hub.drained() => return,
@@ -37,7 +37,7 @@ pub(crate) async fn run(hub: Handle) {
         let silence = pulse.silence();
         match pulse.during(hub.store().sweep(silence, now)).await {
             Ok(swept) if !swept.runs.is_empty() || !swept.offline.is_empty() => {
-                hub.words().forget(&swept.offline);
+                hub.device_reports().forget(&swept.offline);
                 tracing::info!(runs = swept.runs.len(), offline = swept.offline.len(), "swept");
             }
             Ok(_) => {}
@@ -112,7 +112,7 @@ async fn retain(hub: &Handle, clock: Timestamp) {
     };
     // In small steps, so that nobody who writes has to wait for all of it.
     loop {
-        let Retained { more, blobs } = match hub.store().retain(retention).await {
+        let RetentionResult { more, blobs } = match hub.store().retain(retention).await {
             Ok(retained) => retained,
             Err(attache_store::Error::Unwritable(_)) => return,
             Err(error) => return tracing::warn!(%error, "retention failed"),

@@ -4,7 +4,7 @@
 //! before it stays.
 
 mod clients;
-mod own;
+mod self_signed;
 
 use std::{
     fmt, fs, io,
@@ -14,8 +14,8 @@ use std::{
     time::Duration,
 };
 
-use attache_client::private;
-use attache_protocol::{Pin, env::Env};
+use attache_client::private_file;
+use attache_protocol::{KeyPin, env::Env};
 use aws_lc_rs::digest::{SHA256, digest};
 use tokio::net::TcpStream;
 use tokio_rustls::{
@@ -29,7 +29,7 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
-use crate::identity::Folder;
+use crate::identity::IdentityFolder;
 
 pub use clients::ClientCertificates;
 pub(crate) use clients::Fingerprint;
@@ -69,35 +69,35 @@ struct Inner {
     certificate: Certificate,
     clients: ClientCertificates,
     data: PathBuf,
-    loaded: RwLock<Loaded>,
+    loaded: RwLock<LoadedCertificate>,
     /// The last version of the files that was tried.
-    tried: Mutex<Option<Stamp>>,
+    tried: Mutex<Option<CertificateVersion>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Looked {
+enum CertificateCheck {
     Same,
     Replaced,
 }
 
 #[derive(Clone)]
-struct Loaded {
+struct LoadedCertificate {
     acceptor: TlsAcceptor,
-    pin: Pin,
+    pin: KeyPin,
     /// What was loaded, so that a change is noticed.
-    stamp: Stamp,
+    stamp: CertificateVersion,
 }
 
 /// What tells two versions of the files apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Stamp {
+enum CertificateVersion {
     /// Device, inode, size and time of change of both files.
     Files([(u64, u64, u64, i64, i64); 2]),
     Own(Vec<u8>),
 }
 
 /// A certificate and its key, as PEM.
-struct Pair {
+struct PemPair {
     certificate: Vec<u8>,
     key: Vec<u8>,
     /// Where each was read from, for errors.
@@ -122,7 +122,7 @@ impl Tls {
         clients: ClientCertificates,
         env: &Env,
     ) -> Result<Self, TlsError> {
-        Folder::open(data).map_err(|source| TlsError::Write { path: data.to_owned(), source })?;
+        IdentityFolder::open(data).map_err(|source| TlsError::Write { path: data.to_owned(), source })?;
         let loaded = load(&certificate, clients, data, env)?;
         write_pin(data, loaded.pin)?;
         let (data, loaded, tried) = (data.to_owned(), RwLock::new(loaded), Mutex::default());
@@ -134,7 +134,7 @@ impl Tls {
     }
 
     /// The pin of the key that is in use now.
-    pub fn pin(&self) -> Pin {
+    pub fn pin(&self) -> KeyPin {
         self.loaded().pin
     }
 
@@ -161,8 +161,8 @@ impl Tls {
             tokio::time::sleep(every).await;
             let (tls, env) = (self.clone(), env.clone());
             match tokio::task::spawn_blocking(move || tls.look(&env)).await {
-                Ok(Ok(Looked::Replaced)) => tracing::info!(pin = %self.pin(), "the certificate was replaced"),
-                Ok(Ok(Looked::Same)) => {}
+                Ok(Ok(CertificateCheck::Replaced)) => tracing::info!(pin = %self.pin(), "the certificate was replaced"),
+                Ok(Ok(CertificateCheck::Same)) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "the new certificate cannot be used; the hub goes on with the one before");
                 }
@@ -172,31 +172,31 @@ impl Tls {
     }
 
     /// Takes up a certificate that changed. A version that cannot be used is refused once, and not looked at again.
-    fn look(&self, env: &Env) -> Result<Looked, TlsError> {
+    fn look(&self, env: &Env) -> Result<CertificateCheck, TlsError> {
         let Inner { certificate, clients, data, loaded, tried } = &*self.0;
         let known = self.loaded().stamp;
         if let Certificate::Files { certificate, key } = certificate {
-            let Ok(now) = Stamp::of_files(certificate, key) else {
+            let Ok(now) = CertificateVersion::of_files(certificate, key) else {
                 // In the middle of being replaced: the next look tells.
-                return Ok(Looked::Same);
+                return Ok(CertificateCheck::Same);
             };
             let mut tried = tried.lock().unwrap_or_else(PoisonError::into_inner);
             if now == known || tried.as_ref() == Some(&now) {
-                return Ok(Looked::Same);
+                return Ok(CertificateCheck::Same);
             }
             *tried = Some(now);
         }
         let fresh = load(certificate, *clients, data, env)?;
         if fresh.stamp == known {
-            return Ok(Looked::Same);
+            return Ok(CertificateCheck::Same);
         }
         let pin = fresh.pin;
         *loaded.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         write_pin(data, pin)?;
-        Ok(Looked::Replaced)
+        Ok(CertificateCheck::Replaced)
     }
 
-    fn loaded(&self) -> Loaded {
+    fn loaded(&self) -> LoadedCertificate {
         self.0.loaded.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -207,37 +207,42 @@ impl fmt::Debug for Tls {
     }
 }
 
-fn load(certificate: &Certificate, clients: ClientCertificates, data: &Path, env: &Env) -> Result<Loaded, TlsError> {
+fn load(
+    certificate: &Certificate,
+    clients: ClientCertificates,
+    data: &Path,
+    env: &Env,
+) -> Result<LoadedCertificate, TlsError> {
     match certificate {
         Certificate::Files { certificate, key } => {
             // Before the content: a file that changes in between is read again at the next look.
-            let stamp = Stamp::of_files(certificate, key)?;
-            let pair = Pair::read(certificate, key)?;
+            let stamp = CertificateVersion::of_files(certificate, key)?;
+            let pair = PemPair::read(certificate, key)?;
             pair.load(stamp, clients)
         }
         Certificate::SelfSigned { names } => {
-            let pair = own::keep(data, names, env)?;
-            let stamp = Stamp::Own(pair.certificate.clone());
+            let pair = self_signed::keep(data, names, env)?;
+            let stamp = CertificateVersion::Own(pair.certificate.clone());
             pair.load(stamp, clients)
         }
     }
 }
 
-fn write_pin(data: &Path, pin: Pin) -> Result<(), TlsError> {
+fn write_pin(data: &Path, pin: KeyPin) -> Result<(), TlsError> {
     let path = data.join(PIN_FILE);
-    private::write(&path, format!("{pin}\n").as_bytes()).map_err(|source| TlsError::Write { path, source })
+    private_file::write(&path, format!("{pin}\n").as_bytes()).map_err(|source| TlsError::Write { path, source })
 }
 
-// === impl Pair ===
+// === impl PemPair ===
 
-impl Pair {
+impl PemPair {
     fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let read = |path: &Path| fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source });
         let paths = [certificate.to_owned(), key.to_owned()];
         Ok(Self { certificate: read(certificate)?, key: read(key)?, paths })
     }
 
-    fn load(self, stamp: Stamp, clients: ClientCertificates) -> Result<Loaded, TlsError> {
+    fn load(self, stamp: CertificateVersion, clients: ClientCertificates) -> Result<LoadedCertificate, TlsError> {
         let [certificate_path, key_path] = self.paths;
         let chain = CertificateDer::pem_slice_iter(&self.certificate).collect::<Result<Vec<_>, _>>();
         let Some(chain) = chain.ok().filter(|chain| !chain.is_empty()) else {
@@ -257,19 +262,19 @@ impl Pair {
         };
         let mut config = config.with_single_cert(chain, key).map_err(TlsError::Mismatch)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Loaded { acceptor: TlsAcceptor::from(Arc::new(config)), pin, stamp })
+        Ok(LoadedCertificate { acceptor: TlsAcceptor::from(Arc::new(config)), pin, stamp })
     }
 }
 
-fn pin_of(certificate: &CertificateDer<'_>) -> Result<Pin, rustls::Error> {
+fn pin_of(certificate: &CertificateDer<'_>) -> Result<KeyPin, rustls::Error> {
     let key = ParsedCertificate::try_from(certificate)?.subject_public_key_info();
     let hash = digest(&SHA256, &key);
-    Ok(Pin::from_digest(hash.as_ref().try_into().expect("SHA-256 gives 32 bytes")))
+    Ok(KeyPin::from_digest(hash.as_ref().try_into().expect("SHA-256 gives 32 bytes")))
 }
 
-// === impl Stamp ===
+// === impl CertificateVersion ===
 
-impl Stamp {
+impl CertificateVersion {
     fn of_files(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let stamp = |path: &Path| {
             // A link is followed: whoever replaces certificates often turns a link. A change of mode counts as well.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use attache_hub::{Hub, Options};
 use attache_protocol::env::Env;
-use attache_store::memory::Memory;
+use attache_store::memory::MemoryStore;
 use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::{
     call::watcher::{Socket, call},
-    world::{Client, Engine, PATIENCE, World, on_both},
+    world::{Engine, PATIENCE, TestCaller, World, on_both},
 };
 
 const RULES: &str = "/api/v1/permission-rules";
@@ -30,7 +30,7 @@ on_both! {
 }
 
 /// A new user with a key of this role.
-async fn person(world: &World, name: &str, role: &str) -> Client {
+async fn person(world: &World, name: &str, role: &str) -> TestCaller {
     world.owner.post("/api/v1/users", json!({"name": name, "role": role})).await.expect(201);
     let key = json!({"name": name, "user": name, "role": role});
     let key = world.owner.post("/api/v1/api-keys", key).await.expect(201);
@@ -38,12 +38,12 @@ async fn person(world: &World, name: &str, role: &str) -> Client {
 }
 
 /// A new agent of the user, with its own key.
-async fn agent_of(world: &World, user: &Client, name: &str) -> Client {
+async fn agent_of(world: &World, user: &TestCaller, name: &str) -> TestCaller {
     let registered = user.post("/api/a2a/register", json!({"agent_id": name})).await.expect(200);
     world.anonymous().key(registered["api_key"].as_str().unwrap())
 }
 
-async fn shared(world: &World, name: &str) -> Client {
+async fn shared(world: &World, name: &str) -> TestCaller {
     world.agent(name).await;
     world.owner.patch(&format!("/api/v1/agent-accounts/{name}"), json!({"owner": ""})).await.expect(200);
     let body = json!({"pairing_token": world.code(name).await});
@@ -64,7 +64,7 @@ fn not_found() -> (u16, String) {
     (404, "not_found".to_owned())
 }
 
-async fn run_of(user: &Client, agent: &str) -> Value {
+async fn run_of(user: &TestCaller, agent: &str) -> Value {
     user.post("/api/v1/task-runs", json!({"agent_id": agent, "input": {"text": "secret"}})).await.expect(201)
 }
 
@@ -96,7 +96,7 @@ async fn without_rules_an_agent_reaches_its_own_users_things_and_shared_agents(e
     let denied = laptop.post("/api/a2a/call", json!({"task": "x", "agent_type": "bob-laptop"})).await;
     let missing = laptop.post("/api/a2a/call", json!({"task": "x", "agent_type": "bob-leptop"})).await;
     assert_eq!(denied.refusal(), not_found());
-    let text = |reply: &crate::world::Reply| String::from_utf8(reply.body.to_vec()).unwrap();
+    let text = |reply: &crate::world::HttpReply| String::from_utf8(reply.body.to_vec()).unwrap();
     assert_eq!(text(&denied).replace("bob-laptop", "X"), text(&missing).replace("bob-leptop", "X"));
     assert!(!text(&missing).contains("bob-laptop"), "{}", text(&missing));
     let body = json!({"agent_id": "bob-laptop"});
@@ -469,13 +469,15 @@ async fn a_wrong_file_refuses_the_start_with_line_and_column() {
     std::fs::write(&file, "agents:\n  a:\n    can_access:\n      - conversations/ann\n").unwrap();
     let mut options = Options::new(folder.path().join("hub"), "127.0.0.1:1".parse().unwrap());
     options.permissions = Some(file.clone());
-    let refused = Hub::start(options.clone(), Arc::new(Memory::new()), Env::seeded(7)).await.unwrap_err().to_string();
+    let refused =
+        Hub::start(options.clone(), Arc::new(MemoryStore::new()), Env::seeded(7)).await.unwrap_err().to_string();
     assert!(refused.contains(&format!("{}: line 4, column 9: ", file.display())), "{refused}");
     std::fs::write(&file, "# default: deny\n").unwrap();
-    let refused = Hub::start(options.clone(), Arc::new(Memory::new()), Env::seeded(7)).await.unwrap_err().to_string();
+    let refused =
+        Hub::start(options.clone(), Arc::new(MemoryStore::new()), Env::seeded(7)).await.unwrap_err().to_string();
     assert!(refused.contains("line 1, column 1: there are no rules here. Write `default: own`"), "{refused}");
     std::fs::remove_file(&file).unwrap();
-    let refused = Hub::start(options, Arc::new(Memory::new()), Env::seeded(7)).await.unwrap_err().to_string();
+    let refused = Hub::start(options, Arc::new(MemoryStore::new()), Env::seeded(7)).await.unwrap_err().to_string();
     assert!(refused.contains("cannot be read"), "{refused}");
 }
 

@@ -4,12 +4,12 @@ use attache_hub::surface::platform::ROUTES;
 use hyper::Method;
 use serde_json::json;
 
-use crate::world::{Client, World};
+use crate::world::{TestCaller, World};
 
 /// Paths whose variable parts name things that exist, so that the body is what gets refused.
-struct Scene {
+struct ExistingPaths {
     world: World,
-    device: crate::world::Device,
+    device: crate::world::TestDevice,
     run: String,
     conversation: String,
     workspace: String,
@@ -19,7 +19,7 @@ struct Scene {
     grant: String,
 }
 
-impl Scene {
+impl ExistingPaths {
     async fn set() -> Self {
         let world = World::start().await;
         world.agent("builder").await;
@@ -64,7 +64,7 @@ impl Scene {
     }
 
     /// The kind of caller that the endpoint is for.
-    fn caller(&self, route: &str) -> Client {
+    fn caller(&self, route: &str) -> TestCaller {
         let client = if is_work(route) { &self.device.client } else { &self.world.owner };
         client.with("content-type", "application/json")
     }
@@ -94,7 +94,7 @@ fn methods(method: &str) -> Method {
 
 #[tokio::test]
 async fn every_endpoint_wants_a_credential_and_refuses_wrong_ones() {
-    let scene = Scene::set().await;
+    let scene = ExistingPaths::set().await;
     let mut wrong = Vec::new();
     for (method, route, _) in ROUTES.iter().filter(|(_, route, _)| !is_open(route)) {
         let anonymous = scene.world.anonymous();
@@ -119,7 +119,7 @@ async fn every_endpoint_wants_a_credential_and_refuses_wrong_ones() {
 
 #[tokio::test]
 async fn every_endpoint_refuses_a_foreign_host_and_a_foreign_origin() {
-    let scene = Scene::set().await;
+    let scene = ExistingPaths::set().await;
     for (method, route, _) in ROUTES {
         let foreign = scene.caller(route).with("host", "evil.example");
         let reply = foreign.call(methods(method), &scene.path(route), "").await;
@@ -132,7 +132,7 @@ async fn every_endpoint_refuses_a_foreign_host_and_a_foreign_origin() {
 
 #[tokio::test]
 async fn every_body_that_is_not_the_right_json_is_refused() {
-    let scene = Scene::set().await;
+    let scene = ExistingPaths::set().await;
     let deep = format!("{}{}", "{\"a\":".repeat(10_000), "}".repeat(10_000));
     let wide = format!("{{\"input\":{{\"text\":\"{}\"}}}}", "x".repeat(5 << 20));
     let bodies: [(&str, &[u8], u16, &str); 10] = [
@@ -172,7 +172,7 @@ async fn every_body_that_is_not_the_right_json_is_refused() {
 
 #[tokio::test]
 async fn unknown_ids_are_not_found_at_every_endpoint() {
-    let scene = Scene::set().await;
+    let scene = ExistingPaths::set().await;
     let absent = |route: &str, shape: &str| {
         let id = |prefix: &str| match shape {
             "unknown" => format!("{prefix}ffffffffffffffffffffffffffffffff"),
@@ -237,7 +237,7 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
 
 #[tokio::test]
 async fn wrong_values_are_refused_by_name() {
-    let scene = Scene::set().await;
+    let scene = ExistingPaths::set().await;
     let run = scene.run.clone();
     let long = "x".repeat(300);
     let decision = format!("permission-requests/{}/decision", scene.permission);
@@ -365,7 +365,7 @@ async fn wrong_values_are_refused_by_name() {
 
 #[tokio::test]
 async fn a_wrong_registration_is_refused_by_name() {
-    let scene = Scene::set().await;
+    let scene = ExistingPaths::set().await;
     for (body, field) in [
         (json!({}), "agent_id"),
         (json!({"agent_id": 7}), "agent_id"),
@@ -386,7 +386,7 @@ async fn a_wrong_registration_is_refused_by_name() {
 
 #[tokio::test]
 async fn wrong_queries_paths_and_methods_are_refused() {
-    let scene = Scene::set().await;
+    let scene = ExistingPaths::set().await;
     let owner = &scene.world.owner;
     for query in [
         "task-runs?limit=0",
@@ -443,7 +443,7 @@ async fn wrong_queries_paths_and_methods_are_refused() {
 
 #[tokio::test]
 async fn a_taken_name_and_an_archived_agent_are_conflicts() {
-    let scene = Scene::set().await;
+    let scene = ExistingPaths::set().await;
     let owner = &scene.world.owner;
     let taken = owner.post("/api/v1/agent-accounts", json!({"name": "builder"})).await;
     assert_eq!(taken.refusal(), (409, "name_taken".to_owned()));

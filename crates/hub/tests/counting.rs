@@ -8,19 +8,21 @@ use std::{
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
-    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
+    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
     rules::{
-        quota::{Budget, Day, Limits},
-        run::{Status, Worker},
+        quota::{QuotaBudget, QuotaLimits, UtcDay},
+        run::{RunStatus, WorkerRef},
     },
     secret::SecretHash,
-    wire::run::Limit,
+    wire::run::SandboxLimit,
 };
 use attache_store::{
-    Asks, Channels, Context, Delegations, Deliveries, Durability, Fault, Listener, Peers, People, Pushes, Result,
-    Spending, Store,
-    record::{ask::*, channel::*, delegation::*, delivery::*, peer::*, people::*, push::*, spending::*, task::*, *},
+    ChannelStore, DelegationStore, DeliveryStore, Durability, PeerStore, PushStore, QuotaStore, Result, StorageFault,
+    Store, UserStore, WakeListener, WorkerRequestStore, WriteContext,
+    record::{
+        channel::*, delegation::*, delivery::*, peer::*, push::*, quota::*, task::*, user::*, worker_request::*, *,
+    },
 };
 use tokio::sync::watch;
 
@@ -88,58 +90,58 @@ counted! {
     fn ping() -> Result<()>;
     fn close() -> ();
     fn ensure_tenant(id: TenantId, name: &str, at: Timestamp) -> Result<TenantId>;
-    fn create_account(context: Context, account: NewAccount) -> Result<Account>;
-    fn update_account(context: Context, agent: AgentRef, patch: AccountPatch) -> Result<Account>;
-    fn archive_account(context: Context, agent: AgentRef) -> Result<Account>;
-    fn account(tenant: TenantId, agent: AgentRef) -> Result<Account>;
-    fn accounts(tenant: TenantId, page: Page) -> Result<Listed<Account>>;
-    fn create_pairing_code(context: Context, code: NewPairingCode) -> Result<()>;
+    fn create_account(context: WriteContext, account: NewAccount) -> Result<AccountRecord>;
+    fn update_account(context: WriteContext, agent: AgentRef, patch: AccountPatch) -> Result<AccountRecord>;
+    fn archive_account(context: WriteContext, agent: AgentRef) -> Result<AccountRecord>;
+    fn account(tenant: TenantId, agent: AgentRef) -> Result<AccountRecord>;
+    fn accounts(tenant: TenantId, page: Pagination) -> Result<ListPage<AccountRecord>>;
+    fn create_pairing_code(context: WriteContext, code: NewPairingCode) -> Result<()>;
     fn request_pairing(request: NewPairingRequest, at: Timestamp) -> Result<()>;
     fn pairing_request(code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
-    fn pairing(proof: Proof, at: Timestamp) -> Result<Pairing>;
-    fn decide_pairing(context: Context, code: SecretHash, decision: PairingDecision) -> Result<()>;
-    fn attach_runtime(runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;
-    fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<Runtime>;
-    fn runtimes(tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>>;
-    fn revoke_runtime(context: Context, runtime: RuntimeId) -> Result<Runtime>;
-    fn change_token(runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime>;
-    fn leave(runtime: RuntimeId, at: Timestamp) -> Result<()>;
-    fn heartbeat(runtime: RuntimeId, running: Option<Vec<RunId>>, leases: Leases, at: Timestamp) -> Result<Beat>;
+    fn pairing(proof: PairingProof, at: Timestamp) -> Result<Pairing>;
+    fn decide_pairing(context: WriteContext, code: SecretHash, decision: PairingDecision) -> Result<()>;
+    fn attach_runtime(runtime: NewRuntime, at: Timestamp) -> Result<RuntimeRecord>;
+    fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<RuntimeRecord>;
+    fn runtimes(tenant: TenantId, agent: Option<AgentId>, page: Pagination) -> Result<ListPage<RuntimeRecord>>;
+    fn revoke_runtime(context: WriteContext, runtime: RuntimeId) -> Result<RuntimeRecord>;
+    fn change_token(runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<RuntimeRecord>;
+    fn disconnect_runtime(runtime: RuntimeId, at: Timestamp) -> Result<()>;
+    fn heartbeat(runtime: RuntimeId, running: Option<Vec<RunId>>, leases: LeaseTimes, at: Timestamp) -> Result<HeartbeatResult>;
     fn renew_claims(lease: Duration, at: Timestamp) -> Result<()>;
-    fn credential(secret: SecretHash) -> Result<Option<Credential>>;
-    fn create_key(context: Context, key: NewKey) -> Result<Key>;
-    fn revoke_key(context: Context, key: KeyId) -> Result<Key>;
-    fn keys(tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
-    fn create_run(context: Context, run: NewRun) -> Result<Created>;
-    fn claim(runtime: RuntimeId, via: Option<ChannelId>, enforces: Vec<Limit>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
-    fn progress(by: Worker, run: RunId, progress: NewProgress, lease: Duration, at: Timestamp) -> Result<Status>;
-    fn finish(by: Worker, run: RunId, outcome: Outcome, usage: Option<Json>, at: Timestamp) -> Result<Status>;
-    fn cancel_run(context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
-    fn release(by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord>;
+    fn credential(secret: SecretHash) -> Result<Option<StoredCredential>>;
+    fn create_key(context: WriteContext, key: NewKey) -> Result<KeyRecord>;
+    fn revoke_key(context: WriteContext, key: KeyId) -> Result<KeyRecord>;
+    fn keys(tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Pagination) -> Result<ListPage<KeyRecord>>;
+    fn create_run(context: WriteContext, run: NewRun) -> Result<RunCreation>;
+    fn claim(runtime: RuntimeId, via: Option<ChannelId>, enforces: Vec<SandboxLimit>, lease: Duration, at: Timestamp) -> Result<Option<ClaimedRunRecord>>;
+    fn progress(by: WorkerRef, run: RunId, progress: NewProgress, lease: Duration, at: Timestamp) -> Result<RunStatus>;
+    fn finish(by: WorkerRef, run: RunId, outcome: RunResult, usage: Option<Json>, at: Timestamp) -> Result<RunStatus>;
+    fn cancel_run(context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord>;
+    fn release(by: WorkerRef, run: RunId, at: Timestamp) -> Result<RunRecord>;
     fn run(tenant: TenantId, run: RunId) -> Result<RunRecord>;
-    fn runs(tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>>;
-    fn tasks(tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed>;
-    fn live(tenant: TenantId) -> Result<Live>;
-    fn sweep(silence: Duration, at: Timestamp) -> Result<Swept>;
+    fn runs(tenant: TenantId, filter: RunFilter, page: Pagination) -> Result<ListPage<RunRecord>>;
+    fn tasks(tenant: TenantId, filter: TaskFilter, page: Pagination) -> Result<TaskPage>;
+    fn live(tenant: TenantId) -> Result<LiveCounts>;
+    fn sweep(silence: Duration, at: Timestamp) -> Result<SweepResult>;
     fn advance_clock(step: Duration, at: Timestamp) -> Result<Timestamp>;
     fn clock() -> Result<Option<Timestamp>>;
-    fn retain(retention: Retention) -> Result<Retained>;
-    fn delete_run(context: Context, run: RunId) -> Result<Retained>;
-    fn delete_conversation(context: Context, conversation: ConversationId) -> Result<Retained>;
+    fn retain(retention: Retention) -> Result<RetentionResult>;
+    fn delete_run(context: WriteContext, run: RunId) -> Result<RetentionResult>;
+    fn delete_conversation(context: WriteContext, conversation: ConversationId) -> Result<RetentionResult>;
     fn unused_blobs(blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>>;
     fn run_events(tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents>;
-    fn run_outline(tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline>;
+    fn run_outline(tenant: TenantId, run: RunId, upto: i64, shown: OutlineScope) -> Result<RunOutline>;
     fn log(tenant: TenantId, after: i64, limit: usize) -> Result<LogPage>;
-    fn create_conversation(context: Context, conversation: NewConversation) -> Result<Conversation>;
-    fn conversation(tenant: TenantId, conversation: ConversationId) -> Result<Conversation>;
-    fn conversations(tenant: TenantId, page: Page) -> Result<Listed<Conversation>>;
-    fn add_message(context: Context, message: NewMessage) -> Result<Message>;
-    fn messages(tenant: TenantId, conversation: ConversationId, page: Page) -> Result<Listed<Message>>;
-    fn add_artifact(context: Context, artifact: NewArtifact) -> Result<Artifact>;
-    fn artifact(tenant: TenantId, artifact: ArtifactId) -> Result<Artifact>;
-    fn artifacts(tenant: TenantId, workspace: WorkspaceId, page: Page) -> Result<Listed<Artifact>>;
+    fn create_conversation(context: WriteContext, conversation: NewConversation) -> Result<ConversationRecord>;
+    fn conversation(tenant: TenantId, conversation: ConversationId) -> Result<ConversationRecord>;
+    fn conversations(tenant: TenantId, page: Pagination) -> Result<ListPage<ConversationRecord>>;
+    fn add_message(context: WriteContext, message: NewMessage) -> Result<MessageRecord>;
+    fn messages(tenant: TenantId, conversation: ConversationId, page: Pagination) -> Result<ListPage<MessageRecord>>;
+    fn add_artifact(context: WriteContext, artifact: NewArtifact) -> Result<ArtifactRecord>;
+    fn artifact(tenant: TenantId, artifact: ArtifactId) -> Result<ArtifactRecord>;
+    fn artifacts(tenant: TenantId, workspace: WorkspaceId, page: Pagination) -> Result<ListPage<ArtifactRecord>>;
     ---
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<StorageFault> {
         self.inner.fault()
     }
 
@@ -151,95 +153,95 @@ counted! {
         self.inner.engine()
     }
 
-    fn on_wake(&self, listener: Listener) {
+    fn on_wake(&self, listener: WakeListener) {
         self.inner.on_wake(listener);
     }
 }
 
 counted! {
-    Channels
-    fn open_channel(context: Context, channel: NewChannel) -> Result<Channel>;
-    fn resume_channel(context: Context, resume: Resume) -> Result<Resumed>;
-    fn close_channel(context: Context, channel: ChannelId, reason: &str) -> Result<Channel>;
+    ChannelStore
+    fn open_channel(context: WriteContext, channel: NewChannel) -> Result<ChannelRecord>;
+    fn resume_channel(context: WriteContext, resume: ChannelResume) -> Result<ChannelResumption>;
+    fn close_channel(context: WriteContext, channel: ChannelId, reason: &str) -> Result<ChannelRecord>;
     fn close_channels(reason: &str, at: Timestamp) -> Result<()>;
-    fn seen_channels(channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
-    fn channel_message(context: Context, channel: ChannelId, message: Json) -> Result<()>;
-    fn channel(tenant: TenantId, channel: ChannelId) -> Result<Channel>;
-    fn channels(tenant: TenantId, filter: ChannelFilter, page: Page) -> Result<Listed<Channel>>;
+    fn mark_channels_seen(channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
+    fn channel_message(context: WriteContext, channel: ChannelId, message: Json) -> Result<()>;
+    fn channel(tenant: TenantId, channel: ChannelId) -> Result<ChannelRecord>;
+    fn channels(tenant: TenantId, filter: ChannelFilter, page: Pagination) -> Result<ListPage<ChannelRecord>>;
     fn channel_events(tenant: TenantId, channel: ChannelId, after: i64, limit: usize) -> Result<ChannelEvents>;
-    fn frames(channel: ChannelId, after: i64, limit: usize) -> Result<Frames>;
+    fn frames(channel: ChannelId, after: i64, limit: usize) -> Result<OutboxFrames>;
     fn acknowledge(channel: ChannelId, seq: i64) -> Result<()>;
-    fn follows(channel: ChannelId) -> Result<Vec<Follow>>;
-    fn follower(run: RunId) -> Result<Option<Follow>>;
-    fn push_events(channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow>;
+    fn follows(channel: ChannelId) -> Result<Vec<FollowRecord>>;
+    fn follower(run: RunId) -> Result<Option<FollowRecord>>;
+    fn push_events(channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<FollowRecord>;
     ---
 }
 
 counted! {
-    Asks
-    fn request_permission(by: Worker, permission: NewPermission, lease: Duration, at: Timestamp) -> Result<Permission>;
-    fn decide_permission(context: Context, permission: PermissionId, decision: NewDecision) -> Result<Permission>;
-    fn permission(tenant: TenantId, permission: PermissionId) -> Result<Permission>;
-    fn permissions(tenant: TenantId, filter: PermissionFilter, page: Page) -> Result<Listed<Permission>>;
+    WorkerRequestStore
+    fn request_permission(by: WorkerRef, permission: NewPermission, lease: Duration, at: Timestamp) -> Result<PermissionRecord>;
+    fn decide_permission(context: WriteContext, permission: PermissionId, decision: NewDecision) -> Result<PermissionRecord>;
+    fn permission(tenant: TenantId, permission: PermissionId) -> Result<PermissionRecord>;
+    fn permissions(tenant: TenantId, filter: PermissionFilter, page: Pagination) -> Result<ListPage<PermissionRecord>>;
     fn pending_permissions(tenant: TenantId) -> Result<u64>;
-    fn grants(tenant: TenantId, page: Page) -> Result<Listed<GrantRecord>>;
-    fn revoke_grant(context: Context, grant: GrantId) -> Result<GrantRecord>;
-    fn ask(by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask>;
-    fn withdraw_ask(by: Worker, run: RunId, ask: AskId, lease: Duration, at: Timestamp) -> Result<Ask>;
-    fn asked(tenant: TenantId, ask: AskId) -> Result<Ask>;
-    fn open_ask(tenant: TenantId, run: RunId) -> Result<Option<Ask>>;
-    fn answer_tool(context: Context, ask: AskId, reply: Json) -> Result<Ask>;
-    fn add_input(context: Context, input: NewInput) -> Result<Input>;
-    fn input(run: RunId, input: InputId) -> Result<Input>;
+    fn grants(tenant: TenantId, page: Pagination) -> Result<ListPage<GrantRecord>>;
+    fn revoke_grant(context: WriteContext, grant: GrantId) -> Result<GrantRecord>;
+    fn create_worker_request(by: WorkerRef, ask: NewWorkerRequest, lease: Duration, at: Timestamp) -> Result<WorkerRequestRecord>;
+    fn withdraw_worker_request(by: WorkerRef, run: RunId, ask: WorkerRequestId, lease: Duration, at: Timestamp) -> Result<WorkerRequestRecord>;
+    fn worker_request(tenant: TenantId, ask: WorkerRequestId) -> Result<WorkerRequestRecord>;
+    fn open_worker_request(tenant: TenantId, run: RunId) -> Result<Option<WorkerRequestRecord>>;
+    fn answer_tool_call(context: WriteContext, ask: WorkerRequestId, reply: Json) -> Result<WorkerRequestRecord>;
+    fn add_input(context: WriteContext, input: NewInput) -> Result<InputRecord>;
+    fn input(run: RunId, input: InputId) -> Result<InputRecord>;
     ---
 }
 
 counted! {
-    People
-    fn create_user(context: Context, user: NewUser) -> Result<User>;
-    fn update_user(context: Context, user: UserRef, patch: UserPatch, keep: Option<KeyId>) -> Result<User>;
-    fn remove_user(context: Context, user: UserRef) -> Result<User>;
-    fn user(tenant: TenantId, user: UserRef) -> Result<User>;
-    fn users(tenant: TenantId, page: Page) -> Result<Listed<User>>;
-    fn key_credential(key: KeyId) -> Result<Option<Credential>>;
-    fn record_event(context: Context, event: AuditEvent) -> Result<()>;
-    fn access_rules(tenant: TenantId) -> Result<Option<AccessRules>>;
-    fn set_access_rules(context: Context, text: String, expected: Option<i64>) -> Result<AccessRules>;
+    UserStore
+    fn create_user(context: WriteContext, user: NewUser) -> Result<UserRecord>;
+    fn update_user(context: WriteContext, user: UserRef, patch: UserPatch, keep: Option<KeyId>) -> Result<UserRecord>;
+    fn remove_user(context: WriteContext, user: UserRef) -> Result<UserRecord>;
+    fn user(tenant: TenantId, user: UserRef) -> Result<UserRecord>;
+    fn users(tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>>;
+    fn key_credential(key: KeyId) -> Result<Option<StoredCredential>>;
+    fn record_event(context: WriteContext, event: AuditEvent) -> Result<()>;
+    fn access_rules(tenant: TenantId) -> Result<Option<AccessRulesRecord>>;
+    fn set_access_rules(context: WriteContext, text: String, expected: Option<i64>) -> Result<AccessRulesRecord>;
     ---
 }
 
 counted! {
-    Spending
-    fn set_quota(context: Context, target: Target, limits: Limits) -> Result<Quota>;
-    fn remove_quota(context: Context, target: Target) -> Result<()>;
-    fn quotas(tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>>;
-    fn left(tenant: TenantId, run: RunId) -> Result<Budget>;
-    fn usage(tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>>;
+    QuotaStore
+    fn set_quota(context: WriteContext, target: QuotaTarget, limits: QuotaLimits) -> Result<QuotaRecord>;
+    fn remove_quota(context: WriteContext, target: QuotaTarget) -> Result<()>;
+    fn quotas(tenant: TenantId, at: Timestamp) -> Result<Vec<QuotaRecord>>;
+    fn left(tenant: TenantId, run: RunId) -> Result<QuotaBudget>;
+    fn usage(tenant: TenantId, first: UtcDay, last: UtcDay) -> Result<Vec<DailyUsage>>;
     ---
 }
 
 counted! {
-    Deliveries
-    fn due_deliveries(at: Timestamp, limit: usize) -> Result<Vec<Delivery>>;
-    fn record_attempt(delivery: DeliveryId, number: i64, attempt: Attempt, next: Next) -> Result<Delivery>;
-    fn resend_delivery(context: Context, delivery: DeliveryId) -> Result<Delivery>;
-    fn delivery(tenant: TenantId, delivery: DeliveryId) -> Result<Delivery>;
-    fn deliveries(tenant: TenantId, filter: DeliveryFilter, page: Page) -> Result<Listed<Delivery>>;
+    DeliveryStore
+    fn due_deliveries(at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>>;
+    fn record_attempt(delivery: DeliveryId, number: i64, attempt: DeliveryAttempt, next: AttemptDecision) -> Result<DeliveryRecord>;
+    fn resend_delivery(context: WriteContext, delivery: DeliveryId) -> Result<DeliveryRecord>;
+    fn delivery(tenant: TenantId, delivery: DeliveryId) -> Result<DeliveryRecord>;
+    fn deliveries(tenant: TenantId, filter: DeliveryFilter, page: Pagination) -> Result<ListPage<DeliveryRecord>>;
     ---
 }
 
 counted! {
-    Peers
-    fn set_peer(context: Context, agent: AgentRef, peer: NewPeer) -> Result<Peer>;
-    fn peer(tenant: TenantId, agent: AgentId) -> Result<Option<Peer>>;
-    fn peers() -> Result<Vec<(TenantId, Peer)>>;
-    fn pin_card(context: Context, agent: AgentId, url: &str, card: Pin) -> Result<Peer>;
-    fn offer_card(context: Context, agent: AgentId, url: &str, card: Pin, problem: &str) -> Result<Peer>;
-    fn trust_card(context: Context, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<Peer>;
+    PeerStore
+    fn set_peer(context: WriteContext, agent: AgentRef, peer: NewPeer) -> Result<PeerRecord>;
+    fn peer(tenant: TenantId, agent: AgentId) -> Result<Option<PeerRecord>>;
+    fn peers() -> Result<Vec<(TenantId, PeerRecord)>>;
+    fn pin_card(context: WriteContext, agent: AgentId, url: &str, card: PinnedCard) -> Result<PeerRecord>;
+    fn offer_card(context: WriteContext, agent: AgentId, url: &str, card: PinnedCard, problem: &str) -> Result<PeerRecord>;
+    fn trust_card(context: WriteContext, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<PeerRecord>;
     fn note_peer(agent: AgentId, problem: Option<String>) -> Result<()>;
-    fn begin_peer_task(by: Worker, run: RunId, task: NewPeerTask, lease: Duration, at: Timestamp) -> Result<PeerTask>;
+    fn begin_peer_task(by: WorkerRef, run: RunId, task: NewPeerTask, lease: Duration, at: Timestamp) -> Result<PeerTask>;
     fn link_peer_task(
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         change: PeerTaskChange,
         lease: Duration,
@@ -248,24 +250,24 @@ counted! {
     fn peer_task(tenant: TenantId, run: RunId) -> Result<Option<PeerTask>>;
     fn peer_task_by_id(agent: AgentId, peer_task_id: &str) -> Result<Option<PeerTask>>;
     fn open_peer_tasks(agent: AgentId) -> Result<Vec<PeerTask>>;
-    fn declare_extensions(runtime: RuntimeId, extensions: Option<Json>) -> Result<Runtime>;
+    fn declare_extensions(runtime: RuntimeId, extensions: Option<Json>) -> Result<RuntimeRecord>;
     ---
 }
 
 counted! {
-    Pushes
-    fn set_push_config(context: Context, run: RunId, config: NewPushConfig) -> Result<PushConfig>;
-    fn push_config(tenant: TenantId, run: RunId, id: &str) -> Result<PushConfig>;
-    fn push_configs(tenant: TenantId, run: RunId) -> Result<Vec<PushConfig>>;
-    fn remove_push_config(context: Context, run: RunId, id: &str) -> Result<()>;
+    PushStore
+    fn set_push_config(context: WriteContext, run: RunId, config: NewPushConfig) -> Result<PushConfigRecord>;
+    fn push_config(tenant: TenantId, run: RunId, id: &str) -> Result<PushConfigRecord>;
+    fn push_configs(tenant: TenantId, run: RunId) -> Result<Vec<PushConfigRecord>>;
+    fn remove_push_config(context: WriteContext, run: RunId, id: &str) -> Result<()>;
     ---
 }
 
 counted! {
-    Delegations
-    fn publish_delegation(context: Context, delegation: NewDelegation) -> Result<Delegation>;
-    fn delegation(tenant: TenantId, delegation: DelegationId) -> Result<Delegation>;
-    fn delegations(tenant: TenantId, filter: DelegationFilter, page: Page) -> Result<Listed<Delegation>>;
-    fn cancel_delegation(context: Context, delegation: DelegationId) -> Result<Delegation>;
+    DelegationStore
+    fn publish_delegation(context: WriteContext, delegation: NewDelegation) -> Result<DelegationRecord>;
+    fn delegation(tenant: TenantId, delegation: DelegationId) -> Result<DelegationRecord>;
+    fn delegations(tenant: TenantId, filter: DelegationFilter, page: Pagination) -> Result<ListPage<DelegationRecord>>;
+    fn cancel_delegation(context: WriteContext, delegation: DelegationId) -> Result<DelegationRecord>;
     ---
 }

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use attache_client::{Credential, Hub, HubOptions, Page};
+use attache_client::{HubClient, HubCredential, HubOptions, PageQuery};
 use attache_protocol::{
     DelegationId, Secret,
     env::Env,
-    rules::delegation::Status,
+    rules::delegation::DelegationStatus,
     wire::{
         awcp::AccessMode,
-        delegation::{Change, ChangedPath, Changes, DiffStat, Projection, Published},
+        delegation::{ChangedPath, DelegationProjection, DiffStat, FileChangeKind, FolderChanges, PublishedDelegation},
     },
 };
 use serde_json::json;
@@ -18,11 +18,11 @@ use serde_json::json;
 use crate::{
     channel::peer::register_agent,
     people::person,
-    world::{Client, World},
+    world::{TestCaller, World},
 };
 
-fn projection(status: Status) -> Projection {
-    Projection {
+fn projection(status: DelegationStatus) -> DelegationProjection {
+    DelegationProjection {
         status,
         description: "mend the build".to_owned(),
         peer_url: "https://hub.example/a2a/builder".to_owned(),
@@ -35,10 +35,10 @@ fn projection(status: Status) -> Projection {
         waits_for: None,
         progress: Some("reads".to_owned()),
         result: None,
-        changes: Some(Changes {
+        changes: Some(FolderChanges {
             changed_paths: vec![ChangedPath {
                 path: "a/b.rs".to_owned(),
-                change: Change::Modified,
+                change: FileChangeKind::Modified,
                 added: Some(2),
                 removed: Some(1),
                 also_changed_here: false,
@@ -54,9 +54,9 @@ fn id() -> DelegationId {
     DelegationId::from_uuid(Env::system().uuid())
 }
 
-fn hub(world: &World, client: &Client) -> Hub {
+fn hub(world: &World, client: &TestCaller) -> HubClient {
     let key = client.header("authorization").trim_start_matches("Bearer ").to_owned();
-    Hub::new(HubOptions::new(format!("http://{}", world.address), Credential::Key(Secret::new(key)))).unwrap()
+    HubClient::new(HubOptions::new(format!("http://{}", world.address), HubCredential::Key(Secret::new(key)))).unwrap()
 }
 
 #[tokio::test]
@@ -64,19 +64,19 @@ async fn a_daemon_publishes_a_person_cancels_and_the_daemon_hears_of_it() {
     for world in [World::start().await, World::on_sqlite().await] {
         let ann = person(&world, "ann", "operator").await;
         let (daemon, id) = (hub(&world, &ann), id());
-        let published = daemon.publish_delegation(id, &projection(Status::Invited)).await.unwrap();
-        let expected = Published {
+        let published = daemon.publish_delegation(id, &projection(DelegationStatus::Invited)).await.unwrap();
+        let expected = PublishedDelegation {
             delegation_id: id,
             owner: "user:ann".to_owned(),
             updated_at: published.updated_at,
             cancel_requested: false,
-            delegation: projection(Status::Invited),
+            delegation: projection(DelegationStatus::Invited),
         };
         assert_eq!(published, expected);
-        daemon.publish_delegation(id, &projection(Status::Running)).await.unwrap();
-        let again = daemon.publish_delegation(id, &projection(Status::Running)).await.unwrap();
+        daemon.publish_delegation(id, &projection(DelegationStatus::Running)).await.unwrap();
+        let again = daemon.publish_delegation(id, &projection(DelegationStatus::Running)).await.unwrap();
         assert_eq!(daemon.delegation(id).await.unwrap(), again);
-        assert_eq!(daemon.delegations(&Page::default()).await.unwrap().delegations, [again]);
+        assert_eq!(daemon.delegations(&PageQuery::default()).await.unwrap().delegations, [again]);
         let changed: Vec<_> = world.audit("delegation.changed").await.into_iter().map(|(_, data)| data).collect();
         let row = |status: &str| json!({"delegation_id": id.to_string(), "status": status});
         assert_eq!(changed, [row("invited"), row("running")], "a row for every change of its status");
@@ -97,7 +97,7 @@ async fn a_daemon_publishes_a_person_cancels_and_the_daemon_hears_of_it() {
 
         // One that has ended stays as it is.
         let ended = self::id();
-        daemon.publish_delegation(ended, &projection(Status::Completed)).await.unwrap();
+        daemon.publish_delegation(ended, &projection(DelegationStatus::Completed)).await.unwrap();
         assert!(!daemon.cancel_delegation(ended).await.unwrap().cancel_requested);
         let _ = world.stop();
     }
@@ -109,9 +109,9 @@ async fn only_its_owner_changes_it_and_agents_see_their_owners_alone() {
     let (ann, bob) = (person(&world, "ann", "operator").await, person(&world, "bob", "operator").await);
     let viewer = person(&world, "vera", "viewer").await;
     let (daemon, id) = (hub(&world, &ann), id());
-    daemon.publish_delegation(id, &projection(Status::Running)).await.unwrap();
+    daemon.publish_delegation(id, &projection(DelegationStatus::Running)).await.unwrap();
     let path = format!("/api/v1/delegations/{id}");
-    let body = serde_json::to_value(projection(Status::Completed)).unwrap();
+    let body = serde_json::to_value(projection(DelegationStatus::Completed)).unwrap();
     assert_eq!(bob.put(&path, body.clone()).await.refusal(), (404, "not_found".to_owned()));
     assert_eq!(viewer.put(&path, body).await.status, 403);
     assert_eq!(bob.get(&format!("{path}/cancellation")).await.status, 404);
@@ -135,7 +135,7 @@ async fn only_its_owner_changes_it_and_agents_see_their_owners_alone() {
 async fn paths_and_too_much_are_refused() {
     let world = World::start().await;
     let path = format!("/api/v1/delegations/{}", id());
-    let good = serde_json::to_value(projection(Status::Running)).unwrap();
+    let good = serde_json::to_value(projection(DelegationStatus::Running)).unwrap();
     for (member, value) in [
         ("folder", json!("/home/ann/src")),
         ("folder", json!("a\\b")),

@@ -52,7 +52,7 @@ async fn the_first_start_makes_the_owner_key_once_and_a_lost_file_can_be_recover
     use std::{os::unix::fs::PermissionsExt as _, sync::Arc};
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("hub");
-    let store = Arc::new(attache_store::memory::Memory::new());
+    let store = Arc::new(attache_store::memory::MemoryStore::new());
     let options = || Options::new(&data, "127.0.0.1:7800".parse().unwrap());
     let first = Hub::start(options(), store.clone(), Env::system()).await.unwrap();
     let file = data.join("admin.key");

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::{
-    work::{Work, decide},
-    world::{Client, Engine, World, on_both},
+    work::{ClaimedRunFixture, decide},
+    world::{Engine, TestCaller, World, on_both},
 };
 
 const ACCOUNTS: &str = "/api/v1/agent-accounts";
@@ -41,17 +41,17 @@ fn void() -> (u16, String) {
     (404, "pairing_failed".to_owned())
 }
 
-fn key(world: &World, reply: &Value) -> Client {
+fn key(world: &World, reply: &Value) -> TestCaller {
     world.anonymous().key(reply["api_key"].as_str().unwrap())
 }
 
 /// A new person with a key of their role.
-async fn person(world: &World, name: &str, role: &str) -> Client {
+async fn person(world: &World, name: &str, role: &str) -> TestCaller {
     world.owner.post("/api/v1/users", json!({"name": name, "role": role})).await.expect(201);
     key_of(world, name, role, json!({})).await
 }
 
-async fn key_of(world: &World, name: &str, role: &str, more: Value) -> Client {
+async fn key_of(world: &World, name: &str, role: &str, more: Value) -> TestCaller {
     let mut body = json!({"name": name, "user": name, "role": role});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     key(world, &world.owner.post("/api/v1/api-keys", body).await.expect(201))
@@ -65,15 +65,15 @@ async fn with_local(engine: Engine) -> World {
     world
 }
 
-async fn code(by: &Client, agent: &str) -> crate::world::Reply {
+async fn code(by: &TestCaller, agent: &str) -> crate::world::HttpReply {
     by.post(&format!("{ACCOUNTS}/{agent}/pairing-codes"), json!({})).await
 }
 
-async fn redeem(world: &World, made: &Value) -> crate::world::Reply {
+async fn redeem(world: &World, made: &Value) -> crate::world::HttpReply {
     world.anonymous().post(REGISTER, json!({"pairing_token": made["pairing_code"]})).await
 }
 
-async fn call_local(by: &Client) -> crate::world::Reply {
+async fn call_local(by: &TestCaller) -> crate::world::HttpReply {
     by.post(RUNS, json!({"agent_id": "local", "input": {"text": "cat admin.key"}})).await
 }
 
@@ -200,7 +200,7 @@ async fn what_expires_makes_nothing_that_does_not(engine: Engine) {
 }
 
 async fn only_its_owner_decides_for_an_agent_that_is_theirs_alone(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let world = &work.world;
     let (bob, eve) = (person(world, "bob", "operator").await, person(world, "eve", "admin").await);
     let asked = work.pending("shell", json!({"command": "ls"})).await;

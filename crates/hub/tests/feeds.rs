@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::{
-    work::Work,
+    work::ClaimedRunFixture,
     world::{Engine, PATIENCE, World},
 };
 
@@ -19,7 +19,7 @@ async fn metric(world: &World, name: &str) -> usize {
     line.parse().unwrap()
 }
 
-async fn follow(work: &Work, after: i64) -> RunFollow {
+async fn follow(work: &ClaimedRunFixture, after: i64) -> RunFollow {
     let key = work.world.owner.header("authorization").trim_start_matches("Bearer ").to_owned();
     let by: Principal = work.world.hub.authenticate_key(&key).await.unwrap();
     let run: RunId = work.run.parse().unwrap();
@@ -30,7 +30,7 @@ async fn next(watcher: &mut RunFollow) -> Event {
     tokio::time::timeout(PATIENCE, watcher.next()).await.expect("an event in time").expect("an event")
 }
 
-async fn say(work: &Work, text: &str) {
+async fn say(work: &ClaimedRunFixture, text: &str) {
     work.device.client.post(&work.path("/progress"), json!({"chunk": text})).await.expect(200);
 }
 
@@ -46,7 +46,7 @@ async fn rest(mut watcher: RunFollow) -> Vec<Event> {
 #[tokio::test]
 async fn a_batch_costs_one_reading_however_many_watch() {
     let (world, store) = World::counted(|options| options.max_streams = WATCHERS).await;
-    let work = Work::within(world).await;
+    let work = ClaimedRunFixture::within(world).await;
     let mut watchers = Vec::new();
     for _ in 0..WATCHERS {
         let mut watcher = follow(&work, 0).await;
@@ -83,7 +83,7 @@ async fn a_batch_costs_one_reading_however_many_watch() {
 
 #[tokio::test]
 async fn a_watcher_that_falls_behind_reads_by_itself_and_misses_nothing() {
-    let work = Work::begin(Engine::Model).await;
+    let work = ClaimedRunFixture::begin(Engine::Model).await;
     let (mut slow, mut quick) = (follow(&work, 1).await, follow(&work, 2).await);
     assert_eq!(next(&mut slow).await.kind, "task.claimed");
     say(&work, "first").await;
@@ -102,7 +102,7 @@ async fn a_watcher_that_falls_behind_reads_by_itself_and_misses_nothing() {
 
 #[tokio::test]
 async fn a_feed_ends_with_its_last_watcher() {
-    let work = Work::begin(Engine::Model).await;
+    let work = ClaimedRunFixture::begin(Engine::Model).await;
     let (mut one, mut two) = (follow(&work, 0).await, follow(&work, 0).await);
     say(&work, "x").await;
     for watcher in [&mut one, &mut two] {

@@ -6,14 +6,14 @@ use attache_protocol::{
     Json, RunId,
     wire::{
         channel::{PeerRole, Transport},
-        permission::AskPermission,
+        permission::CreatePermissionRequest,
     },
 };
-use attache_store::{Context, record::channel::NewChannel};
+use attache_store::{WriteContext, record::channel::NewChannel};
 use serde_json::{Value, json};
 
 use crate::{
-    work::{Work, id},
+    work::{ClaimedRunFixture, id},
     world::{Engine, on_both},
 };
 
@@ -33,13 +33,13 @@ fn make() -> Value {
 }
 
 /// Decides the step once and leaves a grant behind.
-async fn granted(work: &Work, tool: &str, input: Value, decision: Value) -> Value {
+async fn granted(work: &ClaimedRunFixture, tool: &str, input: Value, decision: Value) -> Value {
     let prm = work.pending(tool, input).await;
     work.decide(&prm, decision).await.expect(200)
 }
 
 /// What a new question is answered with at once; null when a person has to decide.
-async fn at_once(work: &Work, tool: &str, input: Value) -> Value {
+async fn at_once(work: &ClaimedRunFixture, tool: &str, input: Value) -> Value {
     let asked = work.ask(tool, input).await;
     if asked["approved"].is_null() {
         work.decide(&id(&asked), json!({"approved": false})).await.expect(200);
@@ -54,7 +54,7 @@ async fn a_grant_reaches_as_far_as_its_scope(engine: Engine) {
         ("conversation", json!(true), json!(true), Value::Null),
         ("agent", json!(true), json!(true), json!(true)),
     ] {
-        let mut work = Work::begin(engine).await;
+        let mut work = ClaimedRunFixture::begin(engine).await;
         let conversation = work.read().await["conversation_id"].clone();
         let decided = granted(&work, "shell", make(), json!({"approved": true, "scope": scope})).await;
         assert_eq!(at_once(&work, "shell", make()).await, same_run, "{scope}");
@@ -76,7 +76,7 @@ async fn a_grant_reaches_as_far_as_its_scope(engine: Engine) {
 }
 
 async fn a_grant_without_a_pattern_is_bound_to_exactly_what_was_asked(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     granted(&work, "shell", make(), json!({"approved": true, "scope": "agent"})).await;
     assert_eq!(at_once(&work, "shell", make()).await, true);
     for (tool, input) in [("shell", json!({"command": "make install"})), ("shell", json!({})), ("shells", make())] {
@@ -88,7 +88,7 @@ async fn a_grant_without_a_pattern_is_bound_to_exactly_what_was_asked(engine: En
 }
 
 async fn a_pattern_holds_for_tools_by_name(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let decision = json!({"approved": true, "scope": "run", "tool_pattern": "git_*"});
     let decided = granted(&work, "git_status", json!({}), decision).await;
     assert_eq!(at_once(&work, "git_push", json!({"force": true})).await, true);
@@ -108,7 +108,7 @@ async fn a_pattern_holds_for_tools_by_name(engine: Engine) {
 }
 
 async fn a_grant_ends_with_its_time_or_when_it_is_revoked(engine: Engine) {
-    let work = Work::patient(engine).await;
+    let work = ClaimedRunFixture::patient(engine).await;
     let until = json!({"approved": true, "scope": "agent", "until": "2023-11-14T22:14:20Z"});
     granted(&work, "shell", make(), until).await;
     assert_eq!(at_once(&work, "shell", make()).await, true);
@@ -128,7 +128,7 @@ async fn a_grant_ends_with_its_time_or_when_it_is_revoked(engine: Engine) {
 }
 
 async fn a_denial_beats_every_grant(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     granted(&work, "shell", make(), json!({"approved": true, "scope": "agent", "tool_pattern": "*"})).await;
     assert_eq!(at_once(&work, "edit", json!({})).await, true);
     // The question is asked before the denial stands, because the grant answers everything else at once.
@@ -144,7 +144,7 @@ async fn a_denial_beats_every_grant(engine: Engine) {
 }
 
 async fn a_grant_may_hold_for_one_channel_alone(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let prm = work.pending("shell", make()).await;
     let refused = work.decide(&prm, json!({"approved": true, "scope": "agent", "this_channel_only": true})).await;
     assert_eq!(refused.refusal(), (400, "invalid_request".to_owned()), "it was asked over HTTP");
@@ -153,7 +153,7 @@ async fn a_grant_may_hold_for_one_channel_alone(engine: Engine) {
     let run: RunId = work.run.parse().unwrap();
     let (one, two) = (open(&work).await, open(&work).await);
     let by = work.world.hub.authenticate_runtime(work.device.client.header("x-runtime-token")).await.unwrap();
-    let request = AskPermission {
+    let request = CreatePermissionRequest {
         epoch: Some(1),
         tool: "shell".to_owned(),
         input: Json::from_text(r#"{"command":"make"}"#).unwrap(),
@@ -165,7 +165,7 @@ async fn a_grant_may_hold_for_one_channel_alone(engine: Engine) {
         undisclosed: Vec::new(),
         request_id: None,
     };
-    let ask = async |via| work.world.hub.ask_permission(&by, run, request.clone(), via).await.unwrap();
+    let ask = async |via| work.world.hub.request_permission(&by, run, request.clone(), via).await.unwrap();
     let asked = ask(Some(one)).await;
     assert_eq!((asked.channel_id, asked.approved), (Some(one), None));
     let decision = json!({"approved": true, "scope": "agent", "this_channel_only": true});
@@ -174,7 +174,7 @@ async fn a_grant_may_hold_for_one_channel_alone(engine: Engine) {
     assert_eq!(ask(Some(two)).await.approved, None);
 }
 
-async fn open(work: &Work) -> attache_protocol::ChannelId {
+async fn open(work: &ClaimedRunFixture) -> attache_protocol::ChannelId {
     let (world, runtime) = (&work.world, work.device.runtime.parse().unwrap());
     let tenant = world.hub.authenticate_key(world.owner.header("authorization").trim_start_matches("Bearer "));
     let tenant = tenant.await.unwrap().tenant;
@@ -192,14 +192,14 @@ async fn open(work: &Work) -> attache_protocol::ChannelId {
         resume: attache_protocol::secret::SecretHash::of(&world.env.uuid().to_string()),
         running: Some(vec![work.run.parse().unwrap()]),
     };
-    let context = Context::new(tenant, format!("runtime:{runtime}"), world.env.now());
+    let context = WriteContext::new(tenant, format!("runtime:{runtime}"), world.env.now());
     world.store.open_channel(context, channel).await.unwrap().id
 }
 
 /// Two commands whose input the agent keeps to itself look the same. Nothing that was said about one answers the other, and
 /// neither does a grant for the tool.
 async fn a_yes_over_an_input_that_nobody_saw_holds_once(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let unseen = |reason: &str| json!({"epoch": 1, "tool": "execute", "input": {}, "cwd": "/src", "undisclosed": ["input"], "reason": reason});
     let ask = async |reason: &str| {
         work.device.client.post(&work.path("/permission-requests"), unseen(reason)).await.expect(201)
@@ -230,7 +230,7 @@ async fn a_yes_over_an_input_that_nobody_saw_holds_once(engine: Engine) {
 }
 
 async fn a_standing_denial_keeps_its_comment(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let decision = json!({"approved": false, "scope": "run", "comment": "move it instead"});
     granted(&work, "shell", make(), decision).await;
     let asked = work.ask("shell", make()).await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     channel::peer::{read_run, run, worker},
-    world::{Device, World},
+    world::{TestDevice, World},
 };
 
 const KEY: &str = "planted-private-key-0123456789";
@@ -34,7 +34,7 @@ async fn wait_for_input(world: &World, id: &str) {
 }
 
 /// A device that asked for START and was given it: the run, and where the answer is.
-async fn given(world: &World) -> (Device, String, String) {
+async fn given(world: &World) -> (TestDevice, String, String) {
     world.agent("builder").await;
     let device = world.device("builder").await;
     let id = run(world, "builder").await;

@@ -7,7 +7,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    work::Work,
+    work::ClaimedRunFixture,
     world::{Engine, on_both},
 };
 
@@ -22,7 +22,7 @@ on_both! {
 }
 
 async fn a_question_waits_for_its_answer(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let ask = json!({"epoch": 1, "prompt": "Which branch?", "parts": [{"text": "main"}], "request_id": "q", "x": 1});
     let path = work.path("/input-requests");
     let asked = work.device.client.post(&path, ask.clone()).await.expect(201);
@@ -49,7 +49,7 @@ async fn a_question_waits_for_its_answer(engine: Engine) {
 
 /// "Delete production?" is not answered by what somebody said to an earlier question.
 async fn an_answer_is_for_the_question_that_it_names(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let ask = async |prompt: &str| {
         let ask = json!({"epoch": 1, "prompt": prompt});
         let asked = work.device.client.post(&work.path("/input-requests"), ask).await.expect(201);
@@ -78,7 +78,7 @@ async fn an_answer_is_for_the_question_that_it_names(engine: Engine) {
 }
 
 async fn input_without_a_question_is_heard_in_order(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let client = work.world.owner.with("content-type", "application/json");
     let parts = r#"[{"text":"a","n":1.0}, {"data":{"b":9007199254740993}}]"#;
     let body = format!(r#"{{"parts":{parts}}}"#);
@@ -93,7 +93,7 @@ async fn input_without_a_question_is_heard_in_order(engine: Engine) {
 }
 
 async fn the_same_key_is_the_same_input(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let path = work.path("/input");
     let body = json!({"text": "go on", "idempotency_key": "k1"});
     let first = work.world.owner.post(&path, body.clone()).await.expect(200);
@@ -105,7 +105,7 @@ async fn the_same_key_is_the_same_input(engine: Engine) {
 }
 
 async fn a_message_reaches_its_worker_as_it_came(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let path = work.path("/input-requests");
     let asked = work.device.client.post(&path, json!({"epoch": 1, "prompt": "Which?"})).await.expect(201);
     let key = work.world.owner.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
@@ -131,7 +131,7 @@ async fn a_message_reaches_its_worker_as_it_came(engine: Engine) {
 }
 
 async fn nobody_hears_input_outside_a_claim(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     for refused in [&work.device.client, &work.world.key("viewer").await] {
         let reply = refused.post(&work.path("/input"), json!({"text": "x"})).await;
         assert_eq!(reply.refusal(), (403, "forbidden".to_owned()));
@@ -149,7 +149,7 @@ async fn nobody_hears_input_outside_a_claim(engine: Engine) {
 }
 
 async fn a_question_that_nobody_answers_ends_the_run(engine: Engine) {
-    let work = Work::patient(engine).await;
+    let work = ClaimedRunFixture::patient(engine).await;
     let asked = work.device.client.post(&work.path("/input-requests"), json!({"prompt": "?"})).await.expect(201);
     work.world.advance(Duration::from_secs(7 * 24 * 60 * 60));
     let id = asked["input_request_id"].as_str().unwrap();

@@ -3,7 +3,7 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::world::{Reply, World};
+use crate::world::{HttpReply, World};
 
 #[tokio::test]
 async fn a_task_runs_and_its_result_comes_back_on_the_model() {
@@ -29,7 +29,7 @@ async fn an_artifact_is_an_event_of_the_run_alone() {
         assert_eq!(artifact.len(), 1 << 20);
         let body = format!(r#"{{"epoch":1,"message":"making","artifact":{artifact}}}"#);
         device.client.call(Method::POST, &format!("{path}/progress"), body).await.expect(200);
-        let kinds = |page: &Reply| -> Vec<Value> {
+        let kinds = |page: &HttpReply| -> Vec<Value> {
             page.json()["events"].as_array().unwrap().iter().map(|event| event["type"].clone()).collect()
         };
         // It fills a page by itself.

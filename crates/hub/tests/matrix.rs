@@ -1,6 +1,6 @@
 //! Who may do what, as a golden table: a change of rights is a change of this file.
 
-use attache_hub::identity::{Action, Column, Verdict, verdict};
+use attache_hub::identity::{AccessVerdict, Action, RoleColumn, verdict};
 use attache_protocol::wire::key::Role;
 
 const TABLE: &str = "
@@ -62,16 +62,21 @@ metrics       see         yes   yes   -        -      -         -       -   -
 
 #[test]
 fn the_table_of_rights_is_the_golden_one() {
-    let columns = [Role::Owner, Role::Admin, Role::Operator, Role::Viewer].map(Column::Role);
+    let columns = [Role::Owner, Role::Admin, Role::Operator, Role::Viewer].map(RoleColumn::Role);
     let shown = |verdict| match verdict {
-        Verdict::Yes => "yes",
-        Verdict::Own => "own",
-        Verdict::No => "-",
+        AccessVerdict::Yes => "yes",
+        AccessVerdict::Own => "own",
+        AccessVerdict::No => "-",
     };
     let mut lines = vec!["resource action owner admin operator viewer agent_key runtime run anonymous".to_owned()];
     for action in Action::ALL {
         let mut line = format!("{} {}", action.resource(), action.verb());
-        for column in columns.into_iter().chain([Column::AgentKey, Column::Runtime, Column::Run, Column::Anonymous]) {
+        for column in columns.into_iter().chain([
+            RoleColumn::AgentKey,
+            RoleColumn::Runtime,
+            RoleColumn::Run,
+            RoleColumn::Anonymous,
+        ]) {
             line.push(' ');
             line.push_str(shown(verdict(column, *action)));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use attache_client::egress::{Guard, Policy};
+use attache_client::egress::{EgressGuard, EgressPolicy};
 use axum::{extract::State, http::HeaderMap, routing::get};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -25,26 +25,26 @@ const REGISTER: &str = "/api/a2a/register";
 const KEY: &str = "pk_6a3f0c5d9e8b7a1f2c4d6e8f0a1b3c5d";
 
 /// An agent on loopback that has a card and nothing else, and keeps what its readers prove themselves with.
-struct Elsewhere {
+struct CardServer {
     url: String,
-    shared: Arc<Shared>,
+    shared: Arc<CardServerState>,
     task: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct CardServerState {
     card: Mutex<String>,
     seen: Mutex<Vec<Option<String>>>,
 }
 
-// === impl Elsewhere ===
+// === impl CardServer ===
 
-impl Elsewhere {
+impl CardServer {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let shared = Arc::new(Shared::default());
-        let card = async |State(shared): State<Arc<Shared>>, headers: HeaderMap| {
+        let shared = Arc::new(CardServerState::default());
+        let card = async |State(shared): State<Arc<CardServerState>>, headers: HeaderMap| {
             let proof = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
             shared.seen.lock().unwrap().push(proof);
             shared.card.lock().unwrap().clone()
@@ -71,7 +71,7 @@ impl Elsewhere {
     }
 }
 
-impl Drop for Elsewhere {
+impl Drop for CardServer {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -79,7 +79,7 @@ impl Drop for Elsewhere {
 
 async fn world(engine: Engine) -> World {
     World::timed(engine, |options| {
-        options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
+        options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
     })
     .await
 }
@@ -96,7 +96,7 @@ async fn everything_logged(world: &World) -> String {
 }
 
 async fn an_outside_agent_is_shown_without_its_key(engine: Engine) {
-    let (world, elsewhere) = (world(engine).await, Elsewhere::start().await);
+    let (world, elsewhere) = (world(engine).await, CardServer::start().await);
     let body = json!({"name": "travel", "peer": {"url": elsewhere.url, "key": KEY}});
     let made = world.owner.post(ACCOUNTS, body).await.expect(201);
     assert_eq!(elsewhere.seen(), [Some(format!("Bearer {KEY}"))]);
@@ -133,7 +133,7 @@ async fn an_outside_agent_is_shown_without_its_key(engine: Engine) {
 }
 
 async fn another_card_is_used_when_a_person_trusts_it(engine: Engine) {
-    let (world, elsewhere) = (world(engine).await, Elsewhere::start().await);
+    let (world, elsewhere) = (world(engine).await, CardServer::start().await);
     let wrong = format!("sha256:{}", "0".repeat(64));
     let with_pin = |pin: &str| json!({"name": "travel", "peer": {"url": elsewhere.url, "card_pin": pin}});
     let refused = world.owner.post(ACCOUNTS, with_pin(&wrong)).await;
@@ -182,7 +182,7 @@ async fn another_card_is_used_when_a_person_trusts_it(engine: Engine) {
 }
 
 async fn an_agent_is_outside_or_has_devices(engine: Engine) {
-    let (world, elsewhere) = (world(engine).await, Elsewhere::start().await);
+    let (world, elsewhere) = (world(engine).await, CardServer::start().await);
     let peer = json!({"url": elsewhere.url});
     world.agent("builder").await;
     let device = world.device("builder").await;
@@ -211,7 +211,7 @@ async fn an_agent_is_outside_or_has_devices(engine: Engine) {
 }
 
 async fn registering_with_a_url_makes_an_outside_agent(engine: Engine) {
-    let (world, elsewhere) = (world(engine).await, Elsewhere::start().await);
+    let (world, elsewhere) = (world(engine).await, CardServer::start().await);
     let body = json!({"agent_id": "travel", "url": elsewhere.url, "capabilities": ["books"]});
     let first = world.owner.post(REGISTER, body.clone()).await.expect(200);
     let account = world.owner.get(&format!("{ACCOUNTS}/travel")).await.expect(200);
@@ -246,7 +246,7 @@ async fn registering_with_a_url_makes_an_outside_agent(engine: Engine) {
 
 /// Its key is under the access rules, knows no person, and ends with its agent or when that is given away.
 async fn an_outside_agents_key_is_the_agents_and_not_a_persons(engine: Engine) {
-    let (world, elsewhere) = (world(engine).await, Elsewhere::start().await);
+    let (world, elsewhere) = (world(engine).await, CardServer::start().await);
     world.agent("builder").await;
     let body = json!({"agent_id": "travel", "url": elsewhere.url});
     let register = async || {
@@ -281,7 +281,7 @@ async fn an_outside_agents_key_is_the_agents_and_not_a_persons(engine: Engine) {
 }
 
 async fn a_key_is_shown_only_where_it_was_given_for(engine: Engine) {
-    let (world, one, two) = (world(engine).await, Elsewhere::start().await, Elsewhere::start().await);
+    let (world, one, two) = (world(engine).await, CardServer::start().await, CardServer::start().await);
     let body = json!({"name": "travel", "peer": {"url": one.url, "key": KEY}});
     world.owner.post(ACCOUNTS, body).await.expect(201);
     let moved = world.owner.patch(&format!("{ACCOUNTS}/travel"), json!({"peer": {"url": two.url}})).await.expect(200);

@@ -5,7 +5,7 @@ use attache_protocol::{
     secret::SecretHash,
     wire::channel::{PeerRole, Transport},
 };
-use attache_store::{Context, record::channel::NewChannel};
+use attache_store::{WriteContext, record::channel::NewChannel};
 use serde_json::{Value, json};
 
 use crate::world::{Engine, World, on_both};
@@ -41,7 +41,7 @@ async fn open_as(world: &World, runtime: Option<&str>, actor: &str) -> ChannelId
         resume: SecretHash::of(&world.env.uuid().to_string()),
         running: None,
     };
-    let context = Context::new(tenant(world).await, actor, world.env.now());
+    let context = WriteContext::new(tenant(world).await, actor, world.env.now());
     world.store.open_channel(context, channel).await.unwrap().id
 }
 
@@ -50,7 +50,7 @@ async fn channels_are_listed_and_read(engine: Engine) {
     world.agent("builder").await;
     let device = world.device("builder").await;
     let (worker, client) = (open(&world, Some(&device.runtime)).await, open(&world, None).await);
-    let context = Context::new(tenant(&world).await, Context::SYSTEM, world.env.now());
+    let context = WriteContext::new(tenant(&world).await, WriteContext::SYSTEM, world.env.now());
     world.store.close_channel(context, client, "silent").await.unwrap();
     let read = world.owner.get(&format!("/api/v1/channels/{worker}")).await.expect(200);
     let expected = json!({
@@ -110,7 +110,7 @@ async fn a_channels_events_are_a_stream(engine: Engine) {
     let mut live = world.owner.follow(&path).await;
     let first = live.next().await.unwrap();
     assert_eq!((first.id, first.event.as_str()), (1, "channel.connected"));
-    let context = Context::new(tenant(&world).await, Context::SYSTEM, world.env.now());
+    let context = WriteContext::new(tenant(&world).await, WriteContext::SYSTEM, world.env.now());
     world.store.close_channel(context, channel, "silent").await.unwrap();
     let second = live.next().await.unwrap();
     assert_eq!((second.id, second.event.as_str()), (2, "channel.disconnected"));

@@ -3,10 +3,10 @@
 use std::{net::IpAddr, process::Stdio, time::Duration};
 
 use attache_hub::identity::Action;
-use attache_protocol::{Code, Secret, wire::key::Scope};
+use attache_protocol::{Code, Secret, wire::key::KeyScope};
 use serde_json::{Value, json};
 
-use crate::world::{Client, Engine, World, on_both};
+use crate::world::{Engine, TestCaller, World, on_both};
 
 const PASSWORD: &str = "correct horse battery";
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -28,12 +28,12 @@ fn secret(text: &str) -> Secret<String> {
 }
 
 /// Adds a person and answers with a key of theirs.
-pub async fn person(world: &World, name: &str, role: &str) -> Client {
+pub async fn person(world: &World, name: &str, role: &str) -> TestCaller {
     world.owner.post("/api/v1/users", json!({"name": name, "role": role})).await.expect(201);
     key_of(world, name, json!({"role": role})).await
 }
 
-async fn key_of(world: &World, user: &str, mut request: Value) -> Client {
+async fn key_of(world: &World, user: &str, mut request: Value) -> TestCaller {
     request["name"] = json!("a key");
     request["user"] = json!(user);
     let made = world.owner.post("/api/v1/api-keys", request).await.expect(201);
@@ -96,7 +96,7 @@ async fn nobody_rises_above_their_own_role(engine: Engine) {
     let admin = person(&world, "adm", "admin").await;
     let operator = person(&world, "op", "operator").await;
     let viewer = person(&world, "vi", "viewer").await;
-    let refused = |reply: crate::world::Reply| reply.refusal().0;
+    let refused = |reply: crate::world::HttpReply| reply.refusal().0;
     assert_eq!(refused(admin.post("/api/v1/users", json!({"name": "x", "role": "owner"})).await), 403);
     assert_eq!(refused(admin.patch("/api/v1/users/op", json!({"role": "owner"})).await), 403);
     assert_eq!(refused(admin.patch("/api/v1/users/owner", json!({"role": "viewer"})).await), 403);
@@ -173,7 +173,7 @@ async fn keys_act_for_their_user_within_their_scopes(engine: Engine) {
     let link = clerk.post("/api/v1/login-links", json!({})).await.expect(201);
     let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1.to_owned();
     let session = world.hub.redeem_login(&token, HERE).await.unwrap();
-    assert_eq!(session.principal.scopes, Some(vec![Scope::Read, Scope::Admin]));
+    assert_eq!(session.principal.scopes, Some(vec![KeyScope::Read, KeyScope::Admin]));
     // Operators manage their own user's keys.
     let own = operator.post("/api/v1/api-keys", json!({"name": "mine"})).await.expect(201);
     let listed = operator.get("/api/v1/api-keys").await.expect(200);
@@ -267,7 +267,7 @@ async fn a_lesser_key_becomes_no_greater_one(engine: Engine) {
 async fn a_removed_person_leaves_no_key_behind(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let zed = person(&world, "zed", "operator").await;
-    let register = |client: Client, name: &'static str| async move {
+    let register = |client: TestCaller, name: &'static str| async move {
         let made = client.post("/api/a2a/register", json!({"agent_id": name})).await.expect(200);
         client.key(made["api_key"].as_str().unwrap())
     };
@@ -345,8 +345,8 @@ async fn a_token_outlives_a_restart_with_the_key_that_signed_it() {
 
 #[test]
 fn every_action_has_a_scope_and_every_scope_an_action() {
-    let used: std::collections::BTreeSet<Scope> = Action::ALL.iter().map(|action| action.scope()).collect();
-    assert_eq!(used.into_iter().collect::<Vec<_>>(), Scope::ALL);
+    let used: std::collections::BTreeSet<KeyScope> = Action::ALL.iter().map(|action| action.scope()).collect();
+    assert_eq!(used.into_iter().collect::<Vec<_>>(), KeyScope::ALL);
 }
 
 #[tokio::test]

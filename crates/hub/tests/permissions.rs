@@ -6,7 +6,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    work::{Work, decide, id},
+    work::{ClaimedRunFixture, decide, id},
     world::{Engine, on_both},
 };
 
@@ -29,7 +29,7 @@ on_both! {
 
 /// An agent gets a harmless step approved, and asks for another one under the same name.
 async fn a_known_request_id_with_another_subject_is_refused(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let ask = async |body: Value| work.device.client.post(&work.path("/permission-requests"), body).await;
     let harmless = json!({"epoch": 1, "tool": "shell", "input": {"command": "ls"}, "request_id": "q1"});
     let prm = id(&ask(harmless.clone()).await.expect(201));
@@ -71,7 +71,7 @@ async fn a_known_request_id_with_another_subject_is_refused(engine: Engine) {
 }
 
 async fn what_is_shown_is_part_of_what_is_decided(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let ask = async |more: Value| {
         let mut body = json!({"epoch": 1, "tool": "write", "input": {"path": "a"}});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -107,7 +107,7 @@ async fn what_is_shown_is_part_of_what_is_decided(engine: Engine) {
 }
 
 async fn a_step_is_asked_for_decided_and_answered(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let body = json!({"epoch": 1, "tool": "shell", "input": {"command": "make"}, "cwd": "/src", "paths": ["/src/a"],
         "reason": "to build", "risk": "low", "request_id": "q1", "unknown": 1});
     let asked = work.device.client.post(&work.path("/permission-requests"), body).await.expect(201);
@@ -176,7 +176,7 @@ async fn a_step_is_asked_for_decided_and_answered(engine: Engine) {
 }
 
 async fn of_fifty_deciders_one_wins_and_the_others_are_told_who(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let prm = work.pending("shell", json!({"command": "make"})).await;
     let mut deciders = Vec::new();
     for _ in 0..50 {
@@ -212,7 +212,7 @@ async fn of_fifty_deciders_one_wins_and_the_others_are_told_who(engine: Engine) 
 }
 
 async fn repeating_a_decision_is_harmless_and_changing_it_is_not(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let (one, other) = (work.world.key("operator").await, work.world.key("operator").await);
     let prm = work.pending("shell", json!({})).await;
     let yes = json!({"approved": true, "scope": "run"});
@@ -228,7 +228,7 @@ async fn repeating_a_decision_is_harmless_and_changing_it_is_not(engine: Engine)
 }
 
 async fn asking_again_is_the_same_request(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let ask = |body: Value| {
         let (client, path) = (work.device.client.clone(), work.path("/permission-requests"));
         async move { client.post(&path, body).await }
@@ -261,7 +261,7 @@ async fn asking_again_is_the_same_request(engine: Engine) {
 }
 
 async fn an_approval_outlives_hours(engine: Engine) {
-    let mut work = Work::begin(engine).await;
+    let mut work = ClaimedRunFixture::begin(engine).await;
     let prm = work.pending("shell", json!({"command": "make"})).await;
     for minute in 0..300 {
         work.world.advance(HOUR / 60);
@@ -273,7 +273,7 @@ async fn an_approval_outlives_hours(engine: Engine) {
     assert_eq!(work.state().await, ("running".to_owned(), json!("approval"), json!("remote_waiting")));
     if engine == Engine::Sqlite {
         let (world, device, run) = (work.world.restart().await, work.device, work.run);
-        work = Work { world, device, run };
+        work = ClaimedRunFixture { world, device, run };
     }
     let decided = work.decide(&prm, json!({"approved": true})).await.expect(200);
     assert_eq!(decided["decided_at"], "2023-11-15T03:13:20.000Z");
@@ -289,7 +289,7 @@ async fn an_approval_outlives_hours(engine: Engine) {
 
 /// The lease stands still while a person thinks; once there is an answer the device has a lease's time to come for it.
 async fn an_approval_waits_for_a_device_that_is_away(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     work.beat().await;
     let prm = work.pending("shell", json!({"command": "make"})).await;
     work.world.advance(3 * HOUR);
@@ -307,7 +307,7 @@ async fn an_approval_waits_for_a_device_that_is_away(engine: Engine) {
 }
 
 async fn an_answer_after_the_end_is_recorded_and_changes_nothing(engine: Engine) {
-    let work = Work::patient(engine).await;
+    let work = ClaimedRunFixture::patient(engine).await;
     let policy = json!({"approvals": {"timeout_ms": 60_000, "on_timeout": "deny_and_continue"}});
     let account = work.world.owner.patch("/api/v1/agent-accounts/builder", policy.clone()).await.expect(200);
     assert_eq!(account["approvals"], policy["approvals"]);
@@ -328,7 +328,7 @@ async fn an_answer_after_the_end_is_recorded_and_changes_nothing(engine: Engine)
 }
 
 async fn no_answer_means_what_the_policy_says(engine: Engine) {
-    let mut work = Work::patient(engine).await;
+    let mut work = ClaimedRunFixture::patient(engine).await;
     // The hub's own rule: a day, then no, and the run ends.
     let prm = work.pending("shell", json!({})).await;
     work.world.advance(24 * HOUR - Duration::from_secs(1));
@@ -362,7 +362,7 @@ async fn no_answer_means_what_the_policy_says(engine: Engine) {
 }
 
 async fn only_people_decide(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let prm = work.pending("shell", json!({})).await;
     let body = json!({"agent_id": "helper"});
     let registered = work.world.owner.post("/api/a2a/register", body).await.expect(200);
@@ -398,7 +398,7 @@ async fn only_people_decide(engine: Engine) {
 }
 
 async fn a_request_ends_with_its_run(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let prm = work.pending("shell", json!({})).await;
     let (client, path) = (work.device.client.clone(), work.path(&format!("/permission-requests/{prm}?wait_ms=30000")));
     let waiting = tokio::spawn(async move { client.get(&path).await });
@@ -412,7 +412,7 @@ async fn a_request_ends_with_its_run(engine: Engine) {
 
 #[tokio::test]
 async fn a_wait_for_an_answer_ends_with_the_hub() {
-    let work = Work::begin(Engine::Model).await;
+    let work = ClaimedRunFixture::begin(Engine::Model).await;
     let prm = work.pending("shell", json!({})).await;
     let ask = work.device.client.post(&work.path("/input-requests"), json!({"prompt": "?"})).await.expect(201);
     let ask = ask["input_request_id"].as_str().unwrap().to_owned();
@@ -430,7 +430,7 @@ async fn a_wait_for_an_answer_ends_with_the_hub() {
 
 #[tokio::test]
 async fn a_device_that_was_replaced_hears_no_answer() {
-    let work = Work::begin(Engine::Model).await;
+    let work = ClaimedRunFixture::begin(Engine::Model).await;
     let prm = work.pending("shell", json!({})).await;
     let (client, path) = (work.device.client.clone(), work.path(&format!("/permission-requests/{prm}?wait_ms=60000")));
     let waiting = tokio::spawn(async move { client.get(&path).await });
@@ -449,7 +449,7 @@ async fn a_device_that_was_replaced_hears_no_answer() {
 /// What an agent says is data: nobody rewrites it, and it is for those who show it to make it harmless.
 #[tokio::test]
 async fn what_an_agent_says_is_kept_byte_for_byte() {
-    let work = Work::begin(Engine::Model).await;
+    let work = ClaimedRunFixture::begin(Engine::Model).await;
     let input = r#"{"b":1.0, "a":[9007199254740993],"text":"\u001b[31mred\u202e <script>"}"#;
     let body = format!(r#"{{"tool":"shell","input":{input},"reason":"**bold** [link](javascript:x)\u202e\u001b[2J"}}"#);
     let client = work.device.client.with("content-type", "application/json");

@@ -17,8 +17,8 @@ use tokio::{net::TcpStream, task::JoinSet};
 
 use crate::{
     call::watcher::{Socket, call, result},
-    work::Work,
-    world::{Client, Engine, Reply, World, on_both},
+    work::ClaimedRunFixture,
+    world::{Engine, HttpReply, TestCaller, World, on_both},
 };
 
 const QUOTAS: &str = "/api/v1/quotas";
@@ -36,7 +36,7 @@ on_both! {
     quotas_are_set_read_and_removed
 }
 
-async fn put(client: &Client, body: Value) -> Reply {
+async fn put(client: &TestCaller, body: Value) -> HttpReply {
     client.with("content-type", "application/json").call(Method::PUT, QUOTAS, body.to_string()).await
 }
 
@@ -122,7 +122,7 @@ async fn runs_that_report_together_do_not_overspend(engine: Engine) {
 }
 
 async fn a_run_over_its_quota_is_stopped_and_its_worker_told(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let (world, device) = (&work.world, &work.device);
     put(&world.owner, json!({"agent": "builder", "tokens": 100})).await.expect(200);
     let said = device.client.post(&work.path("/progress"), json!({"usage": {"tokens": 90}})).await.expect(200);
@@ -173,7 +173,7 @@ async fn a_worker_on_a_channel_is_told_to_stop(engine: Engine) {
 
 /// The worker of a cancelled run learns the cost when its agent has stopped: after the end.
 async fn what_a_run_used_that_somebody_else_ended_is_counted(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let (world, device) = (&work.world, &work.device);
     put(&world.owner, json!({"agent": "builder", "tokens": 1000, "cost_usd": 5})).await.expect(200);
     device.client.post(&work.path("/progress"), json!({"epoch": 1, "usage": {"tokens": 10}})).await.expect(200);
@@ -208,7 +208,7 @@ async fn what_a_run_used_that_somebody_else_ended_is_counted(engine: Engine) {
 }
 
 async fn usage_is_kept_by_day_and_by_call(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let world = &work.world;
     let body =
         json!({"output": {"text": "x"}, "usage": {"tokens": 1500, "cost_usd": 0.05, "cost_source": "estimated"}});

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::world::{Reply, World};
+use crate::world::{HttpReply, World};
 
-fn told(reply: &Reply) -> (u16, &str, bool, bool) {
+fn told(reply: &HttpReply) -> (u16, &str, bool, bool) {
     let within = |text: &str| (1..=60).contains(&text.parse::<u64>().unwrap_or(0));
     let limit = reply.header("ratelimit");
     let reset = limit.rsplit_once("t=").map_or("", |(_, reset)| reset);

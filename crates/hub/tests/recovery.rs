@@ -7,11 +7,11 @@ use attache_protocol::{
     secret::SecretHash,
     wire::channel::{PeerRole, Transport},
 };
-use attache_store::{Context, record::channel::NewChannel};
+use attache_store::{WriteContext, record::channel::NewChannel};
 use serde_json::{Value, json};
 
 use crate::{
-    work::Work,
+    work::ClaimedRunFixture,
     world::{Engine, on_both},
 };
 
@@ -21,7 +21,7 @@ on_both! {
     over_a_channel_the_connection_tells
 }
 
-async fn recovery(work: &Work) -> Value {
+async fn recovery(work: &ClaimedRunFixture) -> Value {
     let mut read = work.read().await;
     let list = work.world.owner.get("/api/v1/task-runs?status=running").await.expect(200);
     // What a run waits for is told where one is asked for.
@@ -30,12 +30,12 @@ async fn recovery(work: &Work) -> Value {
     read["recovery"].clone()
 }
 
-async fn beat(work: &Work, body: Value) {
+async fn beat(work: &ClaimedRunFixture, body: Value) {
     work.device.client.post("/api/v1/agent-runtimes/runtime/heartbeat", body).await.expect(200);
 }
 
 async fn the_six_states_are_told_apart(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     assert_eq!(recovery(&work).await, "remote_running");
     for _ in 0..2 {
         work.world.advance(Duration::from_secs(30));
@@ -80,8 +80,8 @@ async fn the_six_states_are_told_apart(engine: Engine) {
 #[tokio::test]
 async fn what_a_device_did_while_the_hub_was_away_is_taken() {
     for reports in [true, false] {
-        let Work { world, device, run } = Work::begin(Engine::Sqlite).await;
-        let work = Work { world: world.away(Duration::from_secs(600)).await, device, run };
+        let ClaimedRunFixture { world, device, run } = ClaimedRunFixture::begin(Engine::Sqlite).await;
+        let work = ClaimedRunFixture { world: world.away(Duration::from_secs(600)).await, device, run };
         // Many sweeps.
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(work.state().await.0, "running", "the silence was the hub's");
@@ -102,7 +102,7 @@ async fn what_a_device_did_while_the_hub_was_away_is_taken() {
 async fn a_hub_that_stood_still_holds_it_against_no_device() {
     let lease = Duration::from_secs(2);
     for is_suspended in [true, false] {
-        let work = Work::tuned(Engine::Sqlite, |options| options.heartbeat_timeout = lease).await;
+        let work = ClaimedRunFixture::tuned(Engine::Sqlite, |options| options.heartbeat_timeout = lease).await;
         if is_suspended {
             work.world.env.suspend(10 * lease);
         } else {
@@ -123,7 +123,7 @@ async fn a_hub_that_stood_still_holds_it_against_no_device() {
 }
 
 async fn a_run_that_no_device_holds_has_none(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let pending = work.world.run("builder").await;
     assert_eq!(pending["recovery"], Value::Null);
     work.complete().await.expect(200);
@@ -131,12 +131,12 @@ async fn a_run_that_no_device_holds_has_none(engine: Engine) {
 }
 
 async fn over_a_channel_the_connection_tells(engine: Engine) {
-    let mut work = Work::begin(engine).await;
+    let mut work = ClaimedRunFixture::begin(engine).await;
     work.complete().await.expect(200);
     let (store, env) = (work.world.store.clone(), work.world.env.clone());
     let runtime = work.device.runtime.parse().unwrap();
     let tenant = work.world.hub.authenticate_runtime(&work.device.token).await.unwrap().tenant;
-    let context = |actor: &str| Context::new(tenant, actor, env.now());
+    let context = |actor: &str| WriteContext::new(tenant, actor, env.now());
     let channel = NewChannel {
         id: env.channel_id(),
         transport: Transport::Websocket,
@@ -158,7 +158,7 @@ async fn over_a_channel_the_connection_tells(engine: Engine) {
     assert_eq!(claimed.run.id.to_string(), work.run);
     assert_eq!(recovery(&work).await, "remote_running");
 
-    store.close_channel(context(Context::SYSTEM), channel, "silent").await.unwrap();
+    store.close_channel(context(WriteContext::SYSTEM), channel, "silent").await.unwrap();
     assert_eq!(recovery(&work).await, "unreachable", "at once, without waiting for a heartbeat to be missed");
     assert_eq!(work.state().await.0, "running", "a silent channel changes no run");
     work.world.advance(Duration::from_secs(1));
@@ -169,12 +169,12 @@ async fn over_a_channel_the_connection_tells(engine: Engine) {
 /// 002 knows neither lists nor reports of what is not accepted yet.
 #[tokio::test]
 async fn a_device_that_says_little_is_judged_by_what_it_says() {
-    let work = Work::begin(Engine::Model).await;
+    let work = ClaimedRunFixture::begin(Engine::Model).await;
     work.world.agent("plain").await;
     let device = work.world.device("plain").await;
     let run = work.world.run("plain").await["task_run_id"].as_str().unwrap().to_owned();
     device.claim().await;
-    let plain = Work { world: work.world, device, run };
+    let plain = ClaimedRunFixture { world: work.world, device, run };
     assert_eq!(plain.read().await["recovery"], "remote_running", "no heartbeat yet, but it has just claimed");
     beat(&plain, json!({})).await;
     assert_eq!(plain.read().await["recovery"], "remote_running");

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::{
-    work::Work,
-    world::{Client, Engine, World, on_both},
+    work::ClaimedRunFixture,
+    world::{Engine, TestCaller, World, on_both},
 };
 
 const REGISTER: &str = "/api/a2a/register";
@@ -15,7 +15,7 @@ on_both! {
     an_agent_calls_others_and_sees_and_stops_what_it_asked_for
 }
 
-fn key(world: &World, registered: &Value) -> Client {
+fn key(world: &World, registered: &Value) -> TestCaller {
     world.anonymous().key(registered["api_key"].as_str().unwrap())
 }
 
@@ -80,7 +80,7 @@ async fn guessing_codes_here_is_as_slow_as_at_the_other_door() {
 }
 
 async fn an_agent_calls_others_and_sees_and_stops_what_it_asked_for(engine: Engine) {
-    let work = Work::begin(engine).await;
+    let work = ClaimedRunFixture::begin(engine).await;
     let world = &work.world;
     // The agent is somebody else's than the work that it must not see; what it calls belongs to nobody.
     world.owner.post("/api/v1/users", json!({"name": "ann"})).await.expect(201);

@@ -6,7 +6,7 @@ use attache_protocol::log::unhex;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::world::{Device, Engine, World, on_both};
+use crate::world::{Engine, TestDevice, World, on_both};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -22,7 +22,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 }
 
 /// A run that has ended, with one artifact of this content.
-async fn ended(world: &World, device: &Device, request: Value, content: &'static str) -> (String, String) {
+async fn ended(world: &World, device: &TestDevice, request: Value, content: &'static str) -> (String, String) {
     let run = world.owner.post("/api/v1/task-runs", request).await.expect(201);
     device.claim().await;
     let path = format!("/api/v1/workspaces/{}/artifacts/a.txt", text(&run, "workspace_id"));

@@ -6,7 +6,7 @@ use attache_hub::control::CallHeaders;
 use attache_protocol::wire::{run::CreateRunRequest, runtime::ASKS};
 use serde_json::{Value, json};
 
-use crate::world::{Client, Device, Engine, World, on_both};
+use crate::world::{Engine, TestCaller, TestDevice, World, on_both};
 
 const RUNS: &str = "/api/v1/task-runs";
 const BEAT: &str = "/api/v1/agent-runtimes/runtime/heartbeat";
@@ -27,15 +27,15 @@ on_both! {
 }
 
 /// A hub with the agents `a`, `b` and `c`, each with a device.
-struct Three {
+struct ThreeAgents {
     world: World,
-    a: Device,
-    b: Device,
+    a: TestDevice,
+    b: TestDevice,
 }
 
-// === impl Three ===
+// === impl ThreeAgents ===
 
-impl Three {
+impl ThreeAgents {
     async fn start(engine: Engine) -> Self {
         let world = World::timed(engine, |options| options.tools = Some("/mcp".to_owned())).await;
         for name in ["a", "b", "c"] {
@@ -50,7 +50,7 @@ impl Three {
     }
 
     /// The same with `local`, whose device declares nothing, and a run that `a` works on.
-    async fn with_local(engine: Engine) -> (Self, Device, Value) {
+    async fn with_local(engine: Engine) -> (Self, TestDevice, Value) {
         let three = Self::start(engine).await;
         three.world.agent("local").await;
         let local = three.world.device("local").await;
@@ -80,7 +80,7 @@ impl Three {
     }
 
     /// Whoever has the token of the claim.
-    fn holder(&self, claim: &Value) -> Client {
+    fn holder(&self, claim: &Value) -> TestCaller {
         self.world.anonymous().key(token(claim))
     }
 }
@@ -94,7 +94,7 @@ fn id(run: &Value) -> String {
 }
 
 async fn a_run_passes_its_work_on_and_sees_nothing_else(engine: Engine) {
-    let three = Three::start(engine).await;
+    let three = ThreeAgents::start(engine).await;
     let claim = three.begin(json!({})).await;
     assert_eq!(claim["mcp"]["url"], format!("{}/mcp", three.world.hub.origin()));
     let holder = three.holder(&claim);
@@ -137,7 +137,7 @@ async fn a_run_passes_its_work_on_and_sees_nothing_else(engine: Engine) {
 }
 
 async fn work_does_not_go_round_in_a_circle(engine: Engine) {
-    let three = Three::start(engine).await;
+    let three = ThreeAgents::start(engine).await;
     let first = three.begin(json!({})).await;
     let holder = three.holder(&first);
     let itself = holder.post(RUNS, json!({"agent_id": "a"})).await;
@@ -154,7 +154,7 @@ async fn work_does_not_go_round_in_a_circle(engine: Engine) {
 }
 
 async fn a_token_ends_with_its_claim(engine: Engine) {
-    let three = Three::start(engine).await;
+    let three = ThreeAgents::start(engine).await;
     let is_good = async |claim: &Value| three.holder(claim).get(RUNS).await.status == 200;
 
     let done = three.begin(json!({})).await;
@@ -187,7 +187,7 @@ async fn a_token_ends_with_its_claim(engine: Engine) {
 }
 
 async fn a_token_makes_nothing_that_lasts(engine: Engine) {
-    let three = Three::start(engine).await;
+    let three = ThreeAgents::start(engine).await;
     let claim = three.begin(json!({})).await;
     let holder = three.holder(&claim);
     let run = id(&claim);
@@ -228,7 +228,7 @@ async fn a_token_makes_nothing_that_lasts(engine: Engine) {
 }
 
 async fn who_is_given_one(engine: Engine) {
-    let three = Three::start(engine).await;
+    let three = ThreeAgents::start(engine).await;
     let given = async |body: Value| three.begin(body).await["mcp"].is_object();
     assert!(given(json!({})).await);
     assert!(given(json!({"allowed_tools": []})).await);
@@ -257,7 +257,7 @@ async fn who_is_given_one(engine: Engine) {
 }
 
 async fn parts_share_the_budget_and_the_limits(engine: Engine) {
-    let three = Three::start(engine).await;
+    let three = ThreeAgents::start(engine).await;
     let body = json!({"budget": {"tokens": 100}, "sandbox": {"allow_network": false}});
     let claim = three.begin(body).await;
     assert_eq!(claim["budget"], json!({"tokens": 100}));
@@ -286,7 +286,7 @@ async fn parts_share_the_budget_and_the_limits(engine: Engine) {
 
 /// What the parts used counts against the run that they are parts of, also for what that one uses itself.
 async fn a_run_and_its_parts_stop_at_the_budget_of_the_run(engine: Engine) {
-    let three = Three::start(engine).await;
+    let three = ThreeAgents::start(engine).await;
     let claim = three.begin(json!({"budget": {"tokens": 100}})).await;
     three.holder(&claim).post(RUNS, json!({"agent_id": "b"})).await.expect(201);
     let part = three.b.claim().await;
@@ -305,11 +305,11 @@ async fn a_run_and_its_parts_stop_at_the_budget_of_the_run(engine: Engine) {
 
 /// What a part may still use is not used yet, and what it used counts at once, whoever reports.
 async fn a_part_stops_when_the_whole_has_used_the_budget(engine: Engine) {
-    let three = Three::start(engine).await;
+    let three = ThreeAgents::start(engine).await;
     let claim = three.begin(json!({"budget": {"tokens": 100}})).await;
     three.holder(&claim).post(RUNS, json!({"agent_id": "b", "budget": {"tokens": 50}})).await.expect(201);
     let part = three.b.claim().await;
-    let report = async |device: &crate::world::Device, claim: &Value, tokens: u64| {
+    let report = async |device: &crate::world::TestDevice, claim: &Value, tokens: u64| {
         let body = json!({"epoch": 1, "usage": {"tokens": tokens}});
         device.client.post(&format!("{RUNS}/{}/progress", id(claim)), body).await.expect(200)["status"].clone()
     };
@@ -329,7 +329,7 @@ async fn a_part_stops_when_the_whole_has_used_the_budget(engine: Engine) {
 }
 
 async fn rules_hold_for_everybody_in_the_chain(engine: Engine) {
-    let three = Three::start(engine).await;
+    let three = ThreeAgents::start(engine).await;
     let rules = json!({"text": "agents:\n  a:\n    cannot_access: [agents/c]\n"});
     let put = three.world.owner.with("content-type", "application/json");
     put.call(hyper::Method::PUT, "/api/v1/permission-rules", rules.to_string()).await.expect(200);
@@ -349,7 +349,7 @@ async fn rules_hold_for_everybody_in_the_chain(engine: Engine) {
 
 /// An agent that asks before each step must not do the same step unasked through one that asks nobody.
 async fn an_agent_that_asks_nobody_gets_only_what_a_person_approved(engine: Engine) {
-    let (three, local, claim) = Three::with_local(engine).await;
+    let (three, local, claim) = ThreeAgents::with_local(engine).await;
     let holder = three.holder(&claim);
     let task = json!({"agent_id": "local", "input": {"text": "head $A2A_HOME/hub/admin.key"}});
     for path in [RUNS, "/api/a2a/call"] {
@@ -398,7 +398,7 @@ async fn an_agent_that_asks_nobody_gets_only_what_a_person_approved(engine: Engi
 }
 
 async fn what_was_approved_makes_one_run(engine: Engine) {
-    let (three, _local, claim) = Three::with_local(engine).await;
+    let (three, _local, claim) = ThreeAgents::with_local(engine).await;
     let holder = three.holder(&claim);
     let task = json!({"agent_id": "local", "input": {"text": "make test"}});
     holder.post(RUNS, task.clone()).await.refusal();
@@ -423,7 +423,7 @@ async fn what_was_approved_makes_one_run(engine: Engine) {
 }
 
 async fn what_is_said_to_an_agent_that_asks_nobody_is_approved_too(engine: Engine) {
-    let (three, local, claim) = Three::with_local(engine).await;
+    let (three, local, claim) = ThreeAgents::with_local(engine).await;
     let holder = three.holder(&claim);
     let task = json!({"agent_id": "local", "input": {"text": "ask me"}});
     holder.post(RUNS, task.clone()).await.refusal();
@@ -445,7 +445,7 @@ async fn what_is_said_to_an_agent_that_asks_nobody_is_approved_too(engine: Engin
 /// Neither the store nor the log nor anything that people read holds the token.
 #[tokio::test]
 async fn the_token_is_written_down_nowhere() {
-    let three = Three::start(Engine::Sqlite).await;
+    let three = ThreeAgents::start(Engine::Sqlite).await;
     let claim = three.begin(json!({})).await;
     let holder = three.holder(&claim);
     let child = holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
@@ -485,7 +485,7 @@ async fn the_token_is_written_down_nowhere() {
 /// What stays open with a token ends with the run.
 #[tokio::test]
 async fn a_stream_ends_with_the_run() {
-    let three = Three::start(Engine::Model).await;
+    let three = ThreeAgents::start(Engine::Model).await;
     let claim = three.begin(json!({})).await;
     let holder = three.holder(&claim);
     let child = holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);

@@ -11,12 +11,12 @@ use attache_protocol::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{Client, World};
+use crate::world::{TestCaller, World};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 
 /// The token of a fresh link.
-async fn link(by: &Client, body: Value) -> String {
+async fn link(by: &TestCaller, body: Value) -> String {
     let link = by.post("/api/v1/login-links", body).await.expect(201);
     link["url"].as_str().unwrap().split_once("token=").unwrap().1.to_owned()
 }
@@ -122,7 +122,7 @@ async fn a_session_dies_with_its_key_its_user_and_its_role() {
     let made = world.owner.post("/api/v1/api-keys", json!({"name": "k", "user": "ada", "role": "admin"})).await;
     let made = made.expect(201);
     let ada = world.anonymous().key(made["api_key"].as_str().unwrap());
-    let open = async |by: &Client| world.hub.redeem_login(&link(by, json!({})).await, HERE).await.unwrap();
+    let open = async |by: &TestCaller| world.hub.redeem_login(&link(by, json!({})).await, HERE).await.unwrap();
     let alive = async |secret: &str| world.hub.authenticate_session(secret).await;
     let session = open(&ada).await;
     assert_eq!(alive(session.secret.expose()).await.unwrap().role(), Some(Role::Admin));

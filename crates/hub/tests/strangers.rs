@@ -14,7 +14,7 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest as _},
 };
 
-use crate::world::{PATIENCE, Reply, World};
+use crate::world::{HttpReply, PATIENCE, World};
 
 const ATTACH: &str = "/api/v1/agent-runtimes/runtime/attach-via-pairing";
 
@@ -123,7 +123,7 @@ async fn the_first_frame_of_a_socket_is_small_unless_the_head_says_whose_it_is()
 async fn codes_that_are_tried_at_once_are_counted_before_they_are_judged() {
     let (world, store) = World::counted(|options| options.pairing_failures_per_minute = 5).await;
     let held = store.hold("pairing");
-    let guess = async |number: u8| -> Reply {
+    let guess = async |number: u8| -> HttpReply {
         let code = format!("K7QM-2X{}{}", char::from(b'2' + number % 8), char::from(b'2' + number / 8));
         world.anonymous().post(ATTACH, json!({"pairing_token": code})).await
     };

@@ -9,12 +9,12 @@ use std::{
 };
 
 use attache_client::{
-    Credential, Error, Hub as Remote, HubOptions,
-    channel::{self, Channel, Event, Peer, State},
+    Error, HubClient as Remote, HubCredential, HubOptions,
+    channel::{self, ChannelEvent, ChannelHandle, ChannelPeer, ChannelState},
 };
 use attache_hub::{Certificate, Options, Tls};
 use attache_protocol::{
-    Pin, RunId, Secret,
+    KeyPin, RunId, Secret,
     env::Env,
     wire::{account::AccountRequest, envelope::Ready, run::CreateRunRequest},
 };
@@ -36,14 +36,14 @@ use tokio_rustls::{
 use crate::world::{PATIENCE, World};
 
 /// A worker that remembers what it heard.
-struct Worker(watch::Sender<Vec<Event>>);
+struct RecordingWorker(watch::Sender<Vec<ChannelEvent>>);
 
-impl Peer for Worker {
+impl ChannelPeer for RecordingWorker {
     fn running(&self) -> Option<Vec<RunId>> {
         Some(Vec::new())
     }
 
-    fn hear(&self, event: Event) {
+    fn receive(&self, event: ChannelEvent) {
         self.0.send_modify(|heard| heard.push(event));
     }
 }
@@ -60,13 +60,13 @@ fn own(data: &Path, env: &Env) -> Tls {
     Tls::open(data, Certificate::SelfSigned { names: names() }, env).unwrap()
 }
 
-fn pin(world: &World) -> Pin {
+fn pin(world: &World) -> KeyPin {
     world.hub.options().tls.as_ref().unwrap().pin()
 }
 
-fn as_owner(world: &World, pin: Option<Pin>) -> HubOptions {
+fn as_owner(world: &World, pin: Option<KeyPin>) -> HubOptions {
     let key = fs::read_to_string(world.data.path().join("hub/admin.key")).unwrap();
-    let mut options = HubOptions::new(format!("https://{}", world.address), Credential::Key(Secret::new(key)));
+    let mut options = HubOptions::new(format!("https://{}", world.address), HubCredential::Key(Secret::new(key)));
     options.pin = pin;
     options
 }
@@ -82,9 +82,9 @@ async fn with_the_pin_requests_streams_and_channels_work() {
     let code = Secret::new(owner.create_pairing_code("builder").await.unwrap().pairing_code);
     let attached = owner.attach(&code, Some("laptop"), None).await.unwrap();
 
-    let worker = Arc::new(Worker(watch::Sender::new(Vec::new())));
-    let device = HubOptions { credential: Credential::RuntimeToken(attached.runtime_token), ..options };
-    let line = Channel::connect(channel::Options::worker(device), worker.clone()).unwrap();
+    let worker = Arc::new(RecordingWorker(watch::Sender::new(Vec::new())));
+    let device = HubOptions { credential: HubCredential::RuntimeToken(attached.runtime_token), ..options };
+    let line = ChannelHandle::connect(channel::Options::worker(device), worker.clone()).unwrap();
     timeout(PATIENCE, line.connected()).await.unwrap();
     line.notify(Ready { credits: 1, enforces: None }.payload()).await.unwrap();
 
@@ -92,8 +92,8 @@ async fn with_the_pin_requests_streams_and_channels_work() {
     let run = owner.create_run(&request).await.unwrap().task_run_id;
     let mut events = owner.follow(run, 0);
     let mut heard = worker.0.subscribe();
-    let given = |heard: &Vec<Event>| {
-        heard.iter().any(|event| matches!(event, Event::Execute(claimed) if claimed.task_run_id == run))
+    let given = |heard: &Vec<ChannelEvent>| {
+        heard.iter().any(|event| matches!(event, ChannelEvent::Execute(claimed) if claimed.task_run_id == run))
     };
     timeout(PATIENCE, heard.wait_for(given)).await.unwrap().unwrap();
     owner.cancel_run(run, None).await.unwrap();
@@ -124,14 +124,14 @@ async fn without_the_pin_or_with_another_one_nothing_is_said_to_the_hub() {
                that one with --pin; otherwise somebody else answers there."
                 .to_owned(),
     };
-    for (pin, expected) in [(None, unknown), (Some(Pin::from_digest([7; 32])), other)] {
+    for (pin, expected) in [(None, unknown), (Some(KeyPin::from_digest([7; 32])), other)] {
         let options = as_owner(&world, pin);
         assert_eq!(Remote::new(options.clone()).unwrap().health().await.unwrap_err(), expected);
-        let worker = Arc::new(Worker(watch::Sender::new(Vec::new())));
-        let line = Channel::connect(channel::Options::worker(options), worker).unwrap();
+        let worker = Arc::new(RecordingWorker(watch::Sender::new(Vec::new())));
+        let line = ChannelHandle::connect(channel::Options::worker(options), worker).unwrap();
         let mut state = line.watch();
-        let broken = timeout(PATIENCE, state.wait_for(|state| matches!(state, State::Broken(_)))).await.unwrap();
-        assert_eq!(*broken.unwrap(), State::Broken(expected));
+        let broken = timeout(PATIENCE, state.wait_for(|state| matches!(state, ChannelState::Broken(_)))).await.unwrap();
+        assert_eq!(*broken.unwrap(), ChannelState::Broken(expected));
     }
     let plain = HubOptions { address: format!("http://{}", world.address), ..as_owner(&world, Some(pin(&world))) };
     let refused = Remote::new(plain).unwrap_err().to_string();
@@ -209,7 +209,7 @@ async fn plain_http_is_told_to_use_https() {
         );
         assert_eq!(reply.header("connection"), "close");
     }
-    let plain = HubOptions::new(format!("http://{}", world.address), Credential::None);
+    let plain = HubOptions::new(format!("http://{}", world.address), HubCredential::None);
     let said = Remote::new(plain).unwrap().health().await.unwrap_err().to_string();
     assert_eq!(
         said,
@@ -220,7 +220,7 @@ async fn plain_http_is_told_to_use_https() {
 #[tokio::test]
 async fn tls_is_not_spoken_on_a_plain_port() {
     let world = World::start().await;
-    let error = Remote::new(as_owner(&world, Some(Pin::from_digest([7; 32])))).unwrap().health().await.unwrap_err();
+    let error = Remote::new(as_owner(&world, Some(KeyPin::from_digest([7; 32])))).unwrap().health().await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
@@ -287,7 +287,7 @@ fn files(folder: &Path) -> Certificate {
 }
 
 /// Puts a fresh certificate there, and gives its pin.
-fn place(folder: &Path) -> Pin {
+fn place(folder: &Path) -> KeyPin {
     let made = tempfile::tempdir().unwrap();
     let pin = own(made.path(), &Env::system()).pin();
     for (from, to) in [("certificate.pem", "chain.pem"), ("key.pem", "key.pem")] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_hub::OnTokenReuse;
 use serde_json::{Value, json};
 
-use crate::world::{Client, Device, Engine, World, on_both};
+use crate::world::{Engine, TestCaller, TestDevice, World, on_both};
 
 const BEAT: &str = "/api/v1/agent-runtimes/runtime/heartbeat";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -21,12 +21,12 @@ on_both! {
     a_runtime_that_does_not_ask_for_it_or_has_a_young_token_keeps_its_token
 }
 
-struct Paired {
+struct PairedDevice {
     world: World,
-    device: Device,
+    device: TestDevice,
 }
 
-impl Paired {
+impl PairedDevice {
     async fn begin(engine: Engine, on_reuse: OnTokenReuse) -> Self {
         let world = World::timed(engine, |options| options.on_token_reuse = on_reuse).await;
         world.agent("builder").await;
@@ -34,7 +34,7 @@ impl Paired {
         Self { world, device }
     }
 
-    fn with(&self, token: &str) -> Client {
+    fn with(&self, token: &str) -> TestCaller {
         self.world.anonymous().with("x-runtime-token", token)
     }
 
@@ -64,7 +64,7 @@ fn replaced() -> (u16, String) {
 }
 
 async fn a_token_is_replaced_by_the_first_use_of_the_next_one(engine: Engine) {
-    let paired = Paired::begin(engine, OnTokenReuse::Refuse).await;
+    let paired = PairedDevice::begin(engine, OnTokenReuse::Refuse).await;
     let lost = paired.offered().await;
     // The answer got lost: the present token stays good, and what was offered and never used is void.
     let next = paired.offered().await;
@@ -85,7 +85,7 @@ async fn a_token_is_replaced_by_the_first_use_of_the_next_one(engine: Engine) {
 }
 
 async fn a_stolen_token_is_refused_once_it_was_replaced_and_its_use_is_noticed(engine: Engine) {
-    let paired = Paired::begin(engine, OnTokenReuse::Refuse).await;
+    let paired = PairedDevice::begin(engine, OnTokenReuse::Refuse).await;
     let thief = paired.device.client.clone();
     let renewed = paired.with(&paired.offered().await);
     renewed.post(BEAT, json!({})).await.expect(200);
@@ -105,7 +105,7 @@ async fn a_stolen_token_is_refused_once_it_was_replaced_and_its_use_is_noticed(e
 }
 
 async fn a_thief_who_rotates_first_is_noticed_by_the_device_and_shut_out_by_pairing(engine: Engine) {
-    let paired = Paired::begin(engine, OnTokenReuse::Refuse).await;
+    let paired = PairedDevice::begin(engine, OnTokenReuse::Refuse).await;
     let thief = paired.with(&paired.offered().await);
     thief.post(BEAT, json!({})).await.expect(200);
     paired.world.advance(OVERLAP);
@@ -118,7 +118,7 @@ async fn a_thief_who_rotates_first_is_noticed_by_the_device_and_shut_out_by_pair
 }
 
 async fn by_policy_the_use_of_a_replaced_token_ends_the_runtime(engine: Engine) {
-    let paired = Paired::begin(engine, OnTokenReuse::Revoke).await;
+    let paired = PairedDevice::begin(engine, OnTokenReuse::Revoke).await;
     let renewed = paired.with(&paired.offered().await);
     renewed.post(BEAT, json!({})).await.expect(200);
     paired.world.advance(OVERLAP);
@@ -129,7 +129,7 @@ async fn by_policy_the_use_of_a_replaced_token_ends_the_runtime(engine: Engine) 
 }
 
 async fn what_was_opened_with_a_replaced_token_is_closed(engine: Engine) {
-    let paired = Paired::begin(engine, OnTokenReuse::Refuse).await;
+    let paired = PairedDevice::begin(engine, OnTokenReuse::Refuse).await;
     let next = paired.offered().await;
     let created = paired.world.run("builder").await;
     paired.device.claim().await;
@@ -148,7 +148,7 @@ async fn what_was_opened_with_a_replaced_token_is_closed(engine: Engine) {
 }
 
 async fn a_runtime_that_does_not_ask_for_it_or_has_a_young_token_keeps_its_token(engine: Engine) {
-    let paired = Paired::begin(engine, OnTokenReuse::Refuse).await;
+    let paired = PairedDevice::begin(engine, OnTokenReuse::Refuse).await;
     let young = paired.device.client.post(BEAT, json!({"token_rotation": true})).await.expect(200);
     assert_eq!(young.get("runtime_token"), None);
     paired.world.advance(DAY);

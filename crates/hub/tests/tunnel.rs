@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use attache_client::{
-    Credential, HubOptions,
-    egress::{Guard, Policy},
-    tunnel::{self, Reach, Tunnel, token_sha256},
+    HubCredential, HubOptions,
+    egress::{EgressGuard, EgressPolicy},
+    tunnel::{self, TunnelDialOptions, TunnelStream, token_sha256},
 };
 use attache_protocol::{DelegationId, Secret, Timestamp, TunnelId, env::Env};
 use serde_json::{Value, json};
@@ -18,12 +18,12 @@ use tokio::{
 
 use crate::{
     people::person,
-    world::{Client, PATIENCE, World},
+    world::{PATIENCE, TestCaller, World},
 };
 
 const TOKEN: &str = "tt_0123456789abcdef0123456789abcdef";
 
-struct Scene {
+struct TunnelFixture {
     world: World,
     id: TunnelId,
     delegation: DelegationId,
@@ -46,7 +46,7 @@ fn terms(delegation: DelegationId, expires_at: Timestamp) -> Value {
 }
 
 /// A delegation of this caller, as its daemon shows it.
-async fn publish(by: &Client, delegation: DelegationId, status: &str) {
+async fn publish(by: &TestCaller, delegation: DelegationId, status: &str) {
     let shown = json!({"status": status, "description": "x", "peer_url": "https://a.example/a2a/b", "folder": "src",
         "device_name": "laptop", "access_mode": "rw", "created_at": Env::system().now()});
     by.put(&format!("/api/v1/delegations/{delegation}"), shown).await.expect(200);
@@ -56,13 +56,13 @@ fn new_delegation() -> DelegationId {
     DelegationId::from_uuid(Env::system().uuid())
 }
 
-fn reach(allow: &[&str]) -> Reach {
+fn reach(allow: &[&str]) -> TunnelDialOptions {
     let allow = allow.iter().map(|rule| rule.parse().unwrap()).collect();
-    let guard = Guard::new(Policy { allow });
-    Reach { guard, pin: None, trusted_certificate: None, connect: Duration::from_secs(15) }
+    let guard = EgressGuard::new(EgressPolicy { allow });
+    TunnelDialOptions { guard, pin: None, trusted_certificate: None, connect: Duration::from_secs(15) }
 }
 
-impl Scene {
+impl TunnelFixture {
     async fn start(world: World) -> Self {
         let scene = Self { world, id: Env::system().tunnel_id(), delegation: new_delegation() };
         publish(&scene.world.owner, scene.delegation, "started").await;
@@ -79,20 +79,20 @@ impl Scene {
     }
 
     /// Waits for a remote in a task of its own.
-    fn host_as(&self, client: &Client) -> JoinHandle<attache_client::Result<Tunnel>> {
+    fn host_as(&self, client: &TestCaller) -> JoinHandle<attache_client::Result<TunnelStream>> {
         let key = client.header("authorization").trim_start_matches("Bearer ").to_owned();
-        let options = HubOptions::new(format!("http://{}", self.world.address), Credential::Key(Secret::new(key)));
+        let options = HubOptions::new(format!("http://{}", self.world.address), HubCredential::Key(Secret::new(key)));
         let id = self.id;
         tokio::spawn(async move { tunnel::open_host(&options, id).await })
     }
 
-    async fn remote(&self) -> Tunnel {
+    async fn remote(&self) -> TunnelStream {
         let url = format!("ws://{}{}", self.world.address, self.path());
         timeout(PATIENCE, tunnel::open_remote(&url, &token(), &reach(&["127.0.0.1"]))).await.unwrap().unwrap()
     }
 
     /// The two ends of one connection.
-    async fn pair(&self) -> (Tunnel, Tunnel) {
+    async fn pair(&self) -> (TunnelStream, TunnelStream) {
         let host = self.host_as(&self.world.owner);
         let remote = self.remote().await;
         (timeout(PATIENCE, host).await.unwrap().unwrap().unwrap(), remote)
@@ -100,7 +100,7 @@ impl Scene {
 }
 
 /// Ends, whether with an end or an error.
-async fn is_cut(end: &mut Tunnel) {
+async fn is_cut(end: &mut TunnelStream) {
     let mut rest = Vec::new();
     let _ = timeout(PATIENCE, end.read_to_end(&mut rest)).await.expect("it is cut in time");
     assert_eq!(rest, b"", "nothing more comes");
@@ -108,7 +108,7 @@ async fn is_cut(end: &mut Tunnel) {
 
 #[tokio::test]
 async fn bytes_pass_in_both_directions_and_are_counted() {
-    let scene = Scene::start(World::start().await).await;
+    let scene = TunnelFixture::start(World::start().await).await;
     let (mut host, mut remote) = scene.pair().await;
     remote.write_all(b"SSH-2.0-remote\r\n").await.unwrap();
     remote.flush().await.unwrap();
@@ -139,7 +139,7 @@ async fn bytes_pass_in_both_directions_and_are_counted() {
 
 #[tokio::test]
 async fn several_connections_at_a_time_do_not_mix() {
-    let scene = Scene::start(World::start().await).await;
+    let scene = TunnelFixture::start(World::start().await).await;
     let mut pairs = Vec::new();
     for _ in 0..4 {
         pairs.push(scene.pair().await);
@@ -158,7 +158,7 @@ async fn several_connections_at_a_time_do_not_mix() {
 
 #[tokio::test]
 async fn a_remote_may_come_before_its_host_and_a_host_that_left_is_not_given_one() {
-    let scene = Scene::start(World::start().await).await;
+    let scene = TunnelFixture::start(World::start().await).await;
     let left = scene.host_as(&scene.world.owner);
     tokio::time::sleep(Duration::from_millis(50)).await;
     left.abort();
@@ -178,7 +178,7 @@ async fn a_remote_may_come_before_its_host_and_a_host_that_left_is_not_given_one
 
 #[tokio::test]
 async fn a_slow_reader_slows_the_sender_down() {
-    let scene = Scene::start(World::start().await).await;
+    let scene = TunnelFixture::start(World::start().await).await;
     let (mut host, remote) = scene.pair().await;
     let piece = vec![7; 1 << 20];
     let mut written = 0_u64;
@@ -191,7 +191,7 @@ async fn a_slow_reader_slows_the_sender_down() {
 
 #[tokio::test]
 async fn the_end_of_a_tunnel_cuts_its_connections() {
-    let scene = Scene::start(World::start().await).await;
+    let scene = TunnelFixture::start(World::start().await).await;
     // Its time is over.
     let (mut host, mut remote) = scene.pair().await;
     let end = in_a(Duration::from_secs(2));
@@ -228,7 +228,7 @@ async fn the_end_of_a_tunnel_cuts_its_connections() {
 /// The tunnel is of one key, and a socket in it of another key of the same person.
 #[tokio::test]
 async fn a_revoked_key_cuts_its_socket_in_a_tunnel_of_another_key() {
-    let scene = Scene::start(World::start().await).await;
+    let scene = TunnelFixture::start(World::start().await).await;
     let made = scene.world.owner.post("/api/v1/api-keys", json!({"name": "d", "role": "operator"})).await.expect(201);
     let second = scene.world.anonymous().key(made["api_key"].as_str().unwrap());
     let host = scene.host_as(&second);
@@ -243,7 +243,7 @@ async fn a_revoked_key_cuts_its_socket_in_a_tunnel_of_another_key() {
 
 #[tokio::test]
 async fn no_tunnel_without_a_live_delegation_of_ones_own() {
-    let scene = Scene::start(World::start().await).await;
+    let scene = TunnelFixture::start(World::start().await).await;
     let (daemon, bob) = (person(&scene.world, "ann", "operator").await, person(&scene.world, "bob", "operator").await);
     let [unknown, foreign, over] = [new_delegation(), new_delegation(), new_delegation()];
     publish(&bob, foreign, "started").await;
@@ -268,7 +268,7 @@ async fn no_tunnel_without_a_live_delegation_of_ones_own() {
 
 #[tokio::test]
 async fn the_end_of_a_delegation_cuts_its_tunnels_and_the_log_says_so() {
-    let mut scene = Scene::start(World::start().await).await;
+    let mut scene = TunnelFixture::start(World::start().await).await;
     for revoked in [true, false] {
         if !revoked {
             (scene.id, scene.delegation) = (Env::system().tunnel_id(), new_delegation());
@@ -315,7 +315,7 @@ async fn the_end_of_a_delegation_cuts_its_tunnels_and_the_log_says_so() {
 #[tokio::test]
 async fn a_revoked_key_cuts_what_it_opened() {
     let mut scene =
-        Scene::start(World::tuned(|options| options.credential_ttl = Duration::from_millis(50)).await).await;
+        TunnelFixture::start(World::tuned(|options| options.credential_ttl = Duration::from_millis(50)).await).await;
     let made = scene.world.owner.post("/api/v1/api-keys", json!({"name": "d", "role": "operator"})).await.expect(201);
     let daemon = scene.world.anonymous().key(made["api_key"].as_str().unwrap());
     scene.id = Env::system().tunnel_id();
@@ -333,7 +333,7 @@ async fn a_revoked_key_cuts_what_it_opened() {
 
 #[tokio::test]
 async fn only_the_owner_and_the_token_get_in() {
-    let scene = Scene::start(World::start().await).await;
+    let scene = TunnelFixture::start(World::start().await).await;
     let other = person(&scene.world, "bob", "operator").await;
     assert_eq!(other.get(&scene.path()).await.refusal(), (404, "not_found".to_owned()));
     assert_eq!(other.put(&scene.path(), terms(scene.delegation, hour())).await.status, 404);
@@ -361,7 +361,7 @@ async fn only_the_owner_and_the_token_get_in() {
 
 #[tokio::test]
 async fn terms_that_cannot_be_are_refused() {
-    let scene = Scene::start(World::start().await).await;
+    let scene = TunnelFixture::start(World::start().await).await;
     let changed = |member: &str, value: Value| {
         let mut terms = terms(scene.delegation, hour());
         terms[member] = value;

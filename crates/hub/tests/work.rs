@@ -5,18 +5,18 @@ use std::time::Duration;
 use attache_hub::Options;
 use serde_json::{Value, json};
 
-use crate::world::{Client, Device, Engine, Reply, World};
+use crate::world::{Engine, HttpReply, TestCaller, TestDevice, World};
 
 /// The agent `builder` has one run, which its device has claimed.
-pub struct Work {
+pub struct ClaimedRunFixture {
     pub world: World,
-    pub device: Device,
+    pub device: TestDevice,
     pub run: String,
 }
 
-// === impl Work ===
+// === impl ClaimedRunFixture ===
 
-impl Work {
+impl ClaimedRunFixture {
     pub async fn begin(engine: Engine) -> Self {
         Self::tuned(engine, |_| {}).await
     }
@@ -68,7 +68,7 @@ impl Work {
         (read["status"].as_str().unwrap().to_owned(), read["waiting"].clone(), read["recovery"].clone())
     }
 
-    pub async fn complete(&self) -> Reply {
+    pub async fn complete(&self) -> HttpReply {
         self.device.client.post(&self.path("/complete"), json!({"output": {"text": "done"}})).await
     }
 
@@ -96,7 +96,7 @@ impl Work {
         self.device.client.get(&path).await.expect(200)
     }
 
-    pub async fn decide(&self, permission: &str, body: Value) -> Reply {
+    pub async fn decide(&self, permission: &str, body: Value) -> HttpReply {
         decide(&self.world.owner, permission, body).await
     }
 
@@ -127,7 +127,7 @@ impl Work {
     }
 }
 
-pub async fn decide(by: &Client, permission: &str, body: Value) -> Reply {
+pub async fn decide(by: &TestCaller, permission: &str, body: Value) -> HttpReply {
     by.post(&format!("/api/v1/permission-requests/{permission}/decision"), body).await
 }
 

@@ -2,14 +2,14 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use attache_client::egress::{Guard, Policy};
+use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::{Handle, Hub, Options, router, serve};
 use attache_protocol::{env::Env, secret::Kind, wire::key::Role};
 use attache_store::{
-    Context, Store,
-    memory::Memory,
-    record::{NewKey, people::NewUser},
-    sqlite::Sqlite,
+    Store, WriteContext,
+    memory::MemoryStore,
+    record::{NewKey, user::NewUser},
+    sqlite::SqliteStore,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -60,7 +60,7 @@ pub struct World {
     pub hub: Handle,
     pub store: Arc<dyn Store>,
     pub env: Env,
-    pub owner: Client,
+    pub owner: TestCaller,
     pub address: SocketAddr,
     pub data: TempDir,
     stop: oneshot::Sender<()>,
@@ -69,35 +69,35 @@ pub struct World {
 
 /// Somebody who calls the hub, with the same headers every time.
 #[derive(Clone)]
-pub struct Client {
+pub struct TestCaller {
     address: SocketAddr,
     headers: Vec<(&'static str, String)>,
 }
 
 /// A device that is paired to an agent.
-pub struct Device {
-    pub client: Client,
+pub struct TestDevice {
+    pub client: TestCaller,
     pub agent: String,
     pub runtime: String,
     pub token: String,
 }
 
 #[derive(Debug)]
-pub struct Reply {
+pub struct HttpReply {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
 /// An open stream of server-sent events.
-pub struct Events {
+pub struct SseEvents {
     response: Response<Incoming>,
     text: String,
 }
 
 /// One message of a stream.
 #[derive(Debug, PartialEq)]
-pub struct Message {
+pub struct SseEvent {
     pub id: i64,
     pub event: String,
     pub data: Value,
@@ -121,15 +121,15 @@ impl World {
     }
 
     pub async fn tuned(tune: impl FnOnce(&mut Options)) -> Self {
-        Self::with(tempfile::tempdir().unwrap(), Arc::new(Memory::new()), Env::system(), tune).await
+        Self::with(tempfile::tempdir().unwrap(), Arc::new(MemoryStore::new()), Env::system(), tune).await
     }
 
     /// On a clock that stands still until it is moved, with a sweep that is never far.
     pub async fn timed(engine: Engine, tune: impl FnOnce(&mut Options)) -> Self {
         let data = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = match engine {
-            Engine::Model => Arc::new(Memory::new()),
-            Engine::Sqlite => Arc::new(Sqlite::open(&data.path().join("hub.db")).unwrap()),
+            Engine::Model => Arc::new(MemoryStore::new()),
+            Engine::Sqlite => Arc::new(SqliteStore::open(&data.path().join("hub.db")).unwrap()),
         };
         let tune = |options: &mut Options| {
             options.sweep_every = Duration::from_millis(10);
@@ -139,29 +139,29 @@ impl World {
     }
 
     /// With a second tenant beside the first; the client is its owner.
-    pub async fn two_tenants(engine: Engine) -> (Self, Client) {
+    pub async fn two_tenants(engine: Engine) -> (Self, TestCaller) {
         let (data, env) = (tempfile::tempdir().unwrap(), Env::seeded(7));
         let other = env.tenant_id();
         // Both may have callbacks to this machine.
         let callable = |options: &mut Options| {
-            options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
+            options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
             options.tools = Some("/mcp".to_owned());
         };
         let world = match engine {
             Engine::Model => {
-                let store = Arc::new(Memory::new());
+                let store = Arc::new(MemoryStore::new());
                 let world = Self::with(data, store.clone(), env, callable).await;
                 store.create_tenant(other, "other", world.env.now()).await.unwrap();
                 world
             }
             Engine::Sqlite => {
-                let store = Arc::new(Sqlite::open(&data.path().join("hub.db")).unwrap());
+                let store = Arc::new(SqliteStore::open(&data.path().join("hub.db")).unwrap());
                 let world = Self::with(data, store.clone(), env, callable).await;
                 store.create_tenant(other, "other", world.env.now()).await.unwrap();
                 world
             }
         };
-        let context = || Context::new(other, Context::SYSTEM, world.env.now());
+        let context = || WriteContext::new(other, WriteContext::SYSTEM, world.env.now());
         let user = NewUser { id: world.env.user_id(), name: "owner".to_owned(), role: Role::Owner, password: None };
         let user = world.store.create_user(context(), user).await.unwrap();
         let secret = Kind::ApiKey.generate(&world.env);
@@ -183,7 +183,7 @@ impl World {
 
     /// On a model that counts what is asked of it.
     pub async fn counted(tune: impl FnOnce(&mut Options)) -> (Self, Arc<Counting>) {
-        let store = Arc::new(Counting::new(Arc::new(Memory::new())));
+        let store = Arc::new(Counting::new(Arc::new(MemoryStore::new())));
         let data = tempfile::tempdir().unwrap();
         (Self::with(data, store.clone(), Env::seeded(7), tune).await, store)
     }
@@ -203,7 +203,7 @@ impl World {
         if !during.is_zero() {
             env.advance(during);
         }
-        let store = Arc::new(Sqlite::open(&data.path().join("hub.db")).unwrap());
+        let store = Arc::new(SqliteStore::open(&data.path().join("hub.db")).unwrap());
         let listener = reserve(options.listen).listen(BACKLOG).unwrap();
         drop(kept);
         Self::on(listener, data, store, env, options).await
@@ -211,7 +211,7 @@ impl World {
 
     pub async fn on_sqlite() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let store = Sqlite::open(&data.path().join("hub.db")).unwrap();
+        let store = SqliteStore::open(&data.path().join("hub.db")).unwrap();
         Self::with(data, Arc::new(store), Env::system(), |_| {}).await
     }
 
@@ -234,7 +234,7 @@ impl World {
             let _ = stopped.await;
         }));
         let key = std::fs::read_to_string(data.path().join("hub/admin.key")).unwrap();
-        let owner = Client::anonymous(address).key(key.trim());
+        let owner = TestCaller::anonymous(address).key(key.trim());
         Self { hub, store, env, owner, address, data, stop, served }
     }
 
@@ -270,8 +270,8 @@ impl World {
         }
     }
 
-    pub fn anonymous(&self) -> Client {
-        Client::anonymous(self.address)
+    pub fn anonymous(&self) -> TestCaller {
+        TestCaller::anonymous(self.address)
     }
 
     /// Makes an agent and answers with its id.
@@ -286,13 +286,13 @@ impl World {
     }
 
     /// Pairs a new device to the agent.
-    pub async fn device(&self, agent: &str) -> Device {
+    pub async fn device(&self, agent: &str) -> TestDevice {
         let code = self.code(agent).await;
         let body = json!({"pairing_token": code, "device_name": "laptop", "labels": {"host_type": "shell"}});
         let path = "/api/v1/agent-runtimes/runtime/attach-via-pairing";
         let reply = self.anonymous().post(path, body).await.expect(200);
         let text = |name: &str| reply[name].as_str().unwrap().to_owned();
-        Device {
+        TestDevice {
             client: self.anonymous().with("x-runtime-token", &text("runtime_token")),
             agent: text("agent_id"),
             runtime: text("runtime_id"),
@@ -307,7 +307,7 @@ impl World {
     }
 
     /// A key of the owner's tenant with this role.
-    pub async fn key(&self, role: &str) -> Client {
+    pub async fn key(&self, role: &str) -> TestCaller {
         let reply = self.owner.post("/api/v1/api-keys", json!({"name": role, "role": role})).await.expect(201);
         self.anonymous().key(reply["api_key"].as_str().unwrap())
     }
@@ -319,15 +319,15 @@ impl World {
     }
 }
 
-// === impl Device ===
+// === impl TestDevice ===
 
-impl Device {
-    pub async fn pull(&self, wait_ms: u64) -> Reply {
+impl TestDevice {
+    pub async fn pull(&self, wait_ms: u64) -> HttpReply {
         self.pull_enforcing(wait_ms, "cwd_only,no_network,no_exec").await
     }
 
     /// As a device that enforces these limits.
-    pub async fn pull_enforcing(&self, wait_ms: u64, limits: &str) -> Reply {
+    pub async fn pull_enforcing(&self, wait_ms: u64, limits: &str) -> HttpReply {
         let enforces = if limits.is_empty() { String::new() } else { format!("&enforces={limits}") };
         let path = format!("/api/v1/agent-accounts/{}/task-runs/pull?wait_ms={wait_ms}{enforces}", self.agent);
         self.client.post(&path, json!({})).await
@@ -346,9 +346,9 @@ impl Device {
     }
 }
 
-// === impl Client ===
+// === impl TestCaller ===
 
-impl Client {
+impl TestCaller {
     pub fn anonymous(address: SocketAddr) -> Self {
         Self { address, headers: Vec::new() }
     }
@@ -369,40 +369,40 @@ impl Client {
         self.headers.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value.as_str())
     }
 
-    pub async fn get(&self, path: &str) -> Reply {
+    pub async fn get(&self, path: &str) -> HttpReply {
         self.call(Method::GET, path, Bytes::new()).await
     }
 
-    pub async fn delete(&self, path: &str) -> Reply {
+    pub async fn delete(&self, path: &str) -> HttpReply {
         self.call(Method::DELETE, path, Bytes::new()).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Reply {
+    pub async fn post(&self, path: &str, body: Value) -> HttpReply {
         self.with("content-type", "application/json").call(Method::POST, path, body.to_string()).await
     }
 
-    pub async fn put(&self, path: &str, body: Value) -> Reply {
+    pub async fn put(&self, path: &str, body: Value) -> HttpReply {
         self.with("content-type", "application/json").call(Method::PUT, path, body.to_string()).await
     }
 
-    pub async fn patch(&self, path: &str, body: Value) -> Reply {
+    pub async fn patch(&self, path: &str, body: Value) -> HttpReply {
         self.with("content-type", "application/json").call(Method::PATCH, path, body.to_string()).await
     }
 
-    pub async fn call(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Reply {
+    pub async fn call(&self, method: Method, path: &str, body: impl Into<Bytes>) -> HttpReply {
         let response = timeout(PATIENCE, self.send(method, path, body.into())).await.expect("an answer in time");
         let (parts, body) = response.into_parts();
         let body = timeout(PATIENCE, body.collect()).await.expect("a body in time").unwrap().to_bytes();
-        Reply { status: parts.status.as_u16(), headers: parts.headers, body }
+        HttpReply { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
     /// Opens a stream, which must be answered with 200.
-    pub async fn follow(&self, path: &str) -> Events {
+    pub async fn follow(&self, path: &str) -> SseEvents {
         let client = self.with("accept", "text/event-stream");
         let response = timeout(PATIENCE, client.send(Method::GET, path, Bytes::new())).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
-        Events { response, text: String::new() }
+        SseEvents { response, text: String::new() }
     }
 
     /// Dropping the future closes the connection.
@@ -441,9 +441,9 @@ impl Drop for AbortOnDrop {
     }
 }
 
-// === impl Reply ===
+// === impl HttpReply ===
 
-impl Reply {
+impl HttpReply {
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.body)))
@@ -470,14 +470,14 @@ impl Reply {
     }
 }
 
-// === impl Events ===
+// === impl SseEvents ===
 
-impl Events {
+impl SseEvents {
     /// The next message; `None` at the end of the stream.
-    pub async fn next(&mut self) -> Option<Message> {
+    pub async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some((frame, rest)) = self.text.split_once("\n\n") {
-                let message = Message::parse(frame);
+                let message = SseEvent::parse(frame);
                 self.text = rest.to_owned();
                 match message {
                     Some(message) => return Some(message),
@@ -492,7 +492,7 @@ impl Events {
         }
     }
 
-    pub async fn rest(mut self) -> Vec<Message> {
+    pub async fn rest(mut self) -> Vec<SseEvent> {
         let mut messages = Vec::new();
         while let Some(message) = self.next().await {
             messages.push(message);
@@ -501,9 +501,9 @@ impl Events {
     }
 }
 
-// === impl Message ===
+// === impl SseEvent ===
 
-impl Message {
+impl SseEvent {
     fn parse(frame: &str) -> Option<Self> {
         let field = |name: &str| {
             let lines: Vec<&str> = frame.lines().filter_map(|line| line.strip_prefix(name)).collect();

@@ -18,42 +18,42 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::Trouble;
+use crate::ToolError;
 
 #[async_trait]
-pub trait Agents: Send + Sync + 'static {
+pub trait AgentBackend: Send + Sync + 'static {
     /// Whom the caller may ask.
-    async fn list(&self, by: Caller<'_>) -> Result<Vec<Agent>, Trouble>;
+    async fn list(&self, by: ToolCaller<'_>) -> Result<Vec<ListedAgent>, ToolError>;
 
     /// Puts an agent to work, or goes on with a call, and waits for it no longer than `wait`; the work goes on all the same,
     /// also when nobody waits. What the agent says meanwhile goes to `said`.
     async fn ask(
         &self,
-        by: Caller<'_>,
-        ask: Ask,
+        by: ToolCaller<'_>,
+        ask: RemoteAgentRequest,
         wait: Duration,
         said: &watch::Sender<String>,
-    ) -> Result<Call, Trouble>;
+    ) -> Result<AgentCall, ToolError>;
 
     /// Ends a call, and the work with it. One that is over stays as it is.
-    async fn cancel(&self, by: Caller<'_>, call: CallRef) -> Result<Call, Trouble>;
+    async fn cancel(&self, by: ToolCaller<'_>, call: AgentCallRef) -> Result<AgentCall, ToolError>;
 }
 
 /// Who asks, as the layers in front of the server know it: they put it into the request's extensions.
 #[derive(Debug, Clone, Copy)]
-pub struct Caller<'a>(pub(crate) Option<&'a Parts>);
+pub struct ToolCaller<'a>(pub(crate) Option<&'a Parts>);
 
 /// To wait is not to answer: whoever only waits says nothing that an agent could take for an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ask {
-    Task(Task),
-    Wait(CallRef),
-    Answer(Answer),
+pub enum RemoteAgentRequest {
+    Task(AgentTask),
+    Wait(AgentCallRef),
+    Answer(AgentCallAnswer),
 }
 
 /// A new call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
+pub struct AgentTask {
     pub task: String,
     /// A URL, or the name of an agent.
     pub agent_url: String,
@@ -63,7 +63,7 @@ pub struct Task {
 
 /// An earlier call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallRef {
+pub struct AgentCallRef {
     pub call_id: String,
     /// Needed only where nobody remembers whom the call was to.
     pub agent_url: Option<String>,
@@ -71,22 +71,22 @@ pub struct CallRef {
 
 /// The answer to one question, and to no other that may have been asked since.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    pub call: CallRef,
+pub struct AgentCallAnswer {
+    pub call: AgentCallRef,
     pub question_id: String,
     pub answer: String,
 }
 
 /// A call as it stands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct AgentCall {
     /// Agents that answer at once have no name for what they did.
     pub call_id: Option<String>,
-    pub state: State,
+    pub state: AgentCallState,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum State {
+pub enum AgentCallState {
     Completed {
         summary: String,
         duration: Option<Duration>,
@@ -104,9 +104,9 @@ pub enum State {
         question: String,
     },
     /// It goes on when a person allows it.
-    ApprovalRequired(Approval),
+    ApprovalRequired(PendingApproval),
     Cancelled,
-    Failed(Trouble),
+    Failed(ToolError),
 }
 
 /// An answer that is longer than what a call brings back, or not text.
@@ -126,17 +126,17 @@ pub struct FullOutput {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Approval {
+pub struct PendingApproval {
     /// `prm_…`, where it is known.
     pub id: Option<String>,
     /// The very step: `Bash: touch x`.
     pub what: String,
-    pub caller: Attendance,
+    pub caller: CallerKind,
 }
 
 /// Whether somebody sits with the model that called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attendance {
+pub enum CallerKind {
     /// It has a user who can be told.
     User,
     /// It works on a run of its own; the people who decide see the request.
@@ -145,7 +145,7 @@ pub enum Attendance {
 
 /// Somebody to ask.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Agent {
+pub struct ListedAgent {
     pub name: String,
     /// What `remote_agent` takes as `agent_url`, and `delegate` as `peer_url`.
     pub agent_url: String,
@@ -166,11 +166,11 @@ pub struct Agent {
     pub takes_folders: Option<bool>,
 }
 
-// === impl Caller ===
+// === impl ToolCaller ===
 
-impl<'a> Caller<'a> {
+impl<'a> ToolCaller<'a> {
     /// Somebody on this machine.
-    pub const fn nobody() -> Self {
+    pub const fn local() -> Self {
         Self(None)
     }
 
@@ -179,9 +179,9 @@ impl<'a> Caller<'a> {
     }
 }
 
-// === impl Agent ===
+// === impl ListedAgent ===
 
-impl Agent {
+impl ListedAgent {
     /// An account of the hub at an origin.
     pub fn of(account: &Account, origin: &str) -> Self {
         let status = match account.status {
@@ -245,9 +245,9 @@ impl FullOutput {
     }
 }
 
-// === impl State ===
+// === impl AgentCallState ===
 
-impl State {
+impl AgentCallState {
     /// How tools call it.
     pub(crate) const fn name(&self) -> &'static str {
         match self {

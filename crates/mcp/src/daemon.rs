@@ -11,41 +11,41 @@ use async_trait::async_trait;
 use attache_client::daemon::{DaemonClient, Error};
 use attache_protocol::{
     DelegationId,
-    wire::delegation::{Delegate, Delegation},
+    wire::delegation::{DelegateRequest, Delegation},
 };
 
-use crate::{Delegations, Trouble};
+use crate::{DelegationBackend, ToolError};
 
 /// The daemon of this machine's user.
 #[derive(Debug)]
-pub struct Daemon<W> {
+pub struct DaemonBackend<W> {
     client: DaemonClient,
-    wake: W,
+    starter: W,
     /// `delegations/` of its folder.
     records: PathBuf,
 }
 
 /// Starts the daemon, and returns when it answers.
 #[async_trait]
-pub trait Wake: Send + Sync + 'static {
-    async fn wake(&self) -> Result<(), Trouble>;
+pub trait StartDaemon: Send + Sync + 'static {
+    async fn start_daemon(&self) -> Result<(), ToolError>;
 }
 
 /// Of each file of a log, the end: what is of interest happened last.
-const LONGEST_FILE: u64 = 256 << 10;
+const MAX_FILE: u64 = 256 << 10;
 
-// === impl Daemon ===
+// === impl DaemonBackend ===
 
-impl<W: Wake> Daemon<W> {
+impl<W: StartDaemon> DaemonBackend<W> {
     pub const fn new(client: DaemonClient, wake: W, records: PathBuf) -> Self {
-        Self { client, wake, records }
+        Self { client, starter: wake, records }
     }
 
     /// Asks, and asks again once the daemon runs. Only for what may be asked twice.
-    async fn ask<T, F: Future<Output = Result<T, Error>>>(&self, ask: impl Fn() -> F) -> Result<T, Trouble> {
+    async fn ask<T, F: Future<Output = Result<T, Error>>>(&self, ask: impl Fn() -> F) -> Result<T, ToolError> {
         match ask().await {
             Err(Error::NotRunning { .. } | Error::NoAnswer { .. }) => {
-                self.wake.wake().await?;
+                self.starter.start_daemon().await?;
                 Ok(ask().await?)
             }
             other => Ok(other?),
@@ -54,11 +54,11 @@ impl<W: Wake> Daemon<W> {
 }
 
 #[async_trait]
-impl<W: Wake> Delegations for Daemon<W> {
-    async fn delegate(&self, request: Delegate) -> Result<Delegation, Trouble> {
+impl<W: StartDaemon> DelegationBackend for DaemonBackend<W> {
+    async fn delegate(&self, request: DelegateRequest) -> Result<Delegation, ToolError> {
         let lent = match self.client.delegate(&request).await {
             Err(Error::NotRunning { .. }) => {
-                self.wake.wake().await?;
+                self.starter.start_daemon().await?;
                 self.client.delegate(&request).await
             }
             // A daemon that may have heard it is not told again: the folder would be lent twice.
@@ -67,30 +67,30 @@ impl<W: Wake> Delegations for Daemon<W> {
         Ok(lent?)
     }
 
-    async fn get(&self, id: DelegationId, after: Option<u64>, wait: Duration) -> Result<Delegation, Trouble> {
+    async fn get(&self, id: DelegationId, after: Option<u64>, wait: Duration) -> Result<Delegation, ToolError> {
         match after {
             Some(after) => self.ask(|| self.client.wait(id, after, wait)).await,
             None => self.ask(|| self.client.get(id)).await,
         }
     }
 
-    async fn cancel(&self, id: DelegationId) -> Result<Delegation, Trouble> {
+    async fn cancel(&self, id: DelegationId) -> Result<Delegation, ToolError> {
         self.ask(|| self.client.cancel(id)).await
     }
 
-    async fn cancel_session(&self, session: &str) -> Result<Vec<Delegation>, Trouble> {
+    async fn cancel_session(&self, session: &str) -> Result<Vec<Delegation>, ToolError> {
         self.ask(|| self.client.cancel_session(session)).await
     }
 
-    async fn diff(&self, id: DelegationId) -> Result<String, Trouble> {
+    async fn diff(&self, id: DelegationId) -> Result<String, ToolError> {
         self.ask(|| self.client.diff(id)).await
     }
 
-    async fn log(&self, id: DelegationId) -> Result<String, Trouble> {
+    async fn log(&self, id: DelegationId) -> Result<String, ToolError> {
         let folder = self.records.join(id.to_string());
         let read = tokio::task::spawn_blocking(move || read_log(&folder)).await;
         let unread = |error: &dyn std::fmt::Display| {
-            Trouble::new("not_found", format!("the log of {id} cannot be read: {error}"), "Check the delegation_id.")
+            ToolError::new("not_found", format!("the log of {id} cannot be read: {error}"), "Check the delegation_id.")
         };
         read.map_err(|error| unread(&error))?.map_err(|error| unread(&error))
     }
@@ -125,9 +125,9 @@ fn read_log(folder: &Path) -> io::Result<String> {
 fn read_end(file: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(file)?;
     let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LONGEST_FILE)))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_FILE)))?;
     let mut end = Vec::new();
     // The daemon may be writing to it.
-    file.take(LONGEST_FILE).read_to_end(&mut end)?;
+    file.take(MAX_FILE).read_to_end(&mut end)?;
     Ok(end)
 }

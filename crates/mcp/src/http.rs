@@ -20,35 +20,35 @@ use rmcp::transport::streamable_http_server::{
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::Service;
+use crate::McpService;
 
 /// A connection, by a name of its own.
 #[derive(Debug, Clone)]
-pub struct Connection(Arc<str>);
+pub struct McpConnection(Arc<str>);
 
 /// Connections that send what there is, and do not wait until there is more.
-struct Prompt(TcpListener);
+struct NoDelayListener(TcpListener);
 
 /// Where the tools are.
 pub const PATH: &str = "/mcp";
 
-// === impl Connection ===
+// === impl McpConnection ===
 
-impl Connection {
+impl McpConnection {
     pub(crate) fn id(&self) -> &str {
         &self.0
     }
 }
 
-impl Connected<IncomingStream<'_, Prompt>> for Connection {
-    fn connect_info(_: IncomingStream<'_, Prompt>) -> Self {
+impl Connected<IncomingStream<'_, NoDelayListener>> for McpConnection {
+    fn connect_info(_: IncomingStream<'_, NoDelayListener>) -> Self {
         Self(format!("connection-{}", Env::system().uuid().simple()).into())
     }
 }
 
-// === impl Prompt ===
+// === impl NoDelayListener ===
 
-impl Listener for Prompt {
+impl Listener for NoDelayListener {
     type Io = TcpStream;
     type Addr = SocketAddr;
 
@@ -65,7 +65,7 @@ impl Listener for Prompt {
 
 /// Serves sessions on a port of this machine until `stop` is cancelled. Whoever calls must send the secret.
 pub async fn serve(
-    service: Service,
+    service: McpService,
     listener: TcpListener,
     secret: &Secret<String>,
     stop: CancellationToken,
@@ -79,12 +79,12 @@ pub async fn serve(
         .layer(middleware::from_fn_with_state(sessions, end_session))
         .layer(middleware::from_fn_with_state(secret.hash(), authenticate))
         .layer(middleware::map_request(name_connection));
-    let made = router.into_make_service_with_connect_info::<Connection>();
-    axum::serve(Prompt(listener), made).with_graceful_shutdown(stop.cancelled_owned()).await
+    let made = router.into_make_service_with_connect_info::<McpConnection>();
+    axum::serve(NoDelayListener(listener), made).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
 /// The tools at [`PATH`] without sessions, for a server that knows its callers itself, and checks `Host` and `Origin`.
-pub fn router<S: Clone + Send + Sync + 'static>(service: Service, stop: CancellationToken) -> Router<S> {
+pub fn router<S: Clone + Send + Sync + 'static>(service: McpService, stop: CancellationToken) -> Router<S> {
     // The server in front knows its own names better.
     let config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
@@ -115,7 +115,7 @@ fn names(address: SocketAddr) -> Vec<String> {
 /// Where the tools look for it.
 async fn name_connection(mut request: Request) -> Request {
     use axum::extract::ConnectInfo;
-    if let Some(ConnectInfo(connection)) = request.extensions().get::<ConnectInfo<Connection>>().cloned() {
+    if let Some(ConnectInfo(connection)) = request.extensions().get::<ConnectInfo<McpConnection>>().cloned() {
         request.extensions_mut().insert(connection);
     }
     request

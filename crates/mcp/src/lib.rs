@@ -8,25 +8,26 @@
 #![allow(clippy::disallowed_methods, reason = "the types of MCP hold JSON as values")]
 
 mod agents;
-mod answer;
-mod attend;
 mod daemon;
+mod delegation_result;
 mod delegations;
 pub mod http;
 mod lines;
 mod peers;
+mod progress;
 mod resources;
 mod schema;
 mod server;
 mod session;
+mod tool_error;
 mod tools;
-mod trouble;
 
 pub use agents::{
-    Agent, Agents, Answer, Approval, Ask, Attendance, Call, CallRef, Caller, FullOutput, State, Task, agent_at,
+    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentTask, CallerKind, FullOutput,
+    ListedAgent, PendingApproval, RemoteAgentRequest, ToolCaller, agent_at,
 };
-pub use daemon::{Daemon, Wake};
-pub use delegations::Delegations;
-pub use peers::{FindHub, Peers, PeersOptions};
-pub use server::{Options, Server, Service};
-pub use trouble::Trouble;
+pub use daemon::{DaemonBackend, StartDaemon};
+pub use delegations::DelegationBackend;
+pub use peers::{HubLookup, PeerAgentBackend, PeerAgentOptions};
+pub use server::{McpService, McpToolServer, Options};
+pub use tool_error::ToolError;

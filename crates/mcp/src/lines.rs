@@ -12,23 +12,23 @@ use tokio::{
 };
 
 /// What the server reads from and writes to.
-pub(crate) type Pipes = (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>);
+pub(crate) type ServerPipes = (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>);
 
 const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
 /// Bytes under way in each direction, and lines that wait to be written.
-const ROOM: usize = 1 << 16;
-const WAITING: usize = 16;
+const PIPE_BUFFER: usize = 1 << 16;
+const MAX_QUEUED_LINES: usize = 16;
 
 /// Passes lines on while the future is polled. It ends when the client has hung up and the server has said everything.
-pub(crate) fn between<R, W>(input: R, output: W) -> (impl Future<Output = ()> + Send, Pipes)
+pub(crate) fn between<R, W>(input: R, output: W) -> (impl Future<Output = ()> + Send, ServerPipes)
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let (ours, theirs) = tokio::io::duplex(ROOM);
+    let (ours, theirs) = tokio::io::duplex(PIPE_BUFFER);
     let (from_server, to_server) = tokio::io::split(ours);
-    let (say, said) = mpsc::channel(WAITING);
+    let (say, said) = mpsc::channel(MAX_QUEUED_LINES);
     let lines = async move {
         let passed = async move {
             let heard = pin!(listen(input, to_server, say.clone()));
@@ -52,7 +52,7 @@ async fn listen(
     let mut input = BufReader::new(input);
     let mut line = Vec::new();
     while matches!(input.read_until(b'\n', &mut line).await, Ok(length) if length > 0) {
-        let passed = match wrong(&line) {
+        let passed = match invalid_line_answer(&line) {
             None => to_server.write_all(&line).await.is_ok(),
             Some(answer) => say.send(format!("{answer}\n").into_bytes()).await.is_ok(),
         };
@@ -90,7 +90,7 @@ async fn write(mut output: impl AsyncWrite + Send + Unpin, mut said: mpsc::Recei
 }
 
 /// The answer to a line that is no message; nothing for one that is, and for an empty line.
-fn wrong(line: &[u8]) -> Option<Value> {
+fn invalid_line_answer(line: &[u8]) -> Option<Value> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return None;
     }

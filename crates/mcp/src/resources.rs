@@ -6,21 +6,21 @@ use rmcp::{
     model::{ContentBlock, ReadResourceResult, Resource, ResourceContents, ResourceTemplate},
 };
 
-use crate::Delegations;
+use crate::DelegationBackend;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ResourceKind {
     Diff,
     Log,
 }
 
 const BASE: &str = "attache://delegations/";
 /// A diff longer than this is read with `attache delegations diff`.
-const LONGEST: usize = 1 << 20;
+const MAX_RESOURCE: usize = 1 << 20;
 
-// === impl Kind ===
+// === impl ResourceKind ===
 
-impl Kind {
+impl ResourceKind {
     const ALL: [Self; 2] = [Self::Diff, Self::Log];
 
     const fn name(self) -> &'static str {
@@ -46,44 +46,44 @@ impl Kind {
 }
 
 pub(crate) fn diff_uri(id: DelegationId) -> String {
-    uri(id, Kind::Diff)
+    uri(id, ResourceKind::Diff)
 }
 
-fn uri(id: DelegationId, kind: Kind) -> String {
+fn uri(id: DelegationId, kind: ResourceKind) -> String {
     format!("{BASE}{id}/{}", kind.name())
 }
 
 /// Links to what there is of a delegation that is over.
 pub(crate) fn links(delegation: &Delegation) -> Vec<ContentBlock> {
-    let link = |kind: Kind| {
+    let link = |kind: ResourceKind| {
         let id = delegation.delegation_id;
         let resource = Resource::new(uri(id, kind), format!("{} of {id}", kind.name()));
         ContentBlock::resource_link(resource.with_description(kind.description()).with_mime_type(kind.mime_type()))
     };
-    Kind::ALL.map(link).into()
+    ResourceKind::ALL.map(link).into()
 }
 
 pub(crate) fn templates() -> Vec<ResourceTemplate> {
-    let template = |kind: Kind| {
+    let template = |kind: ResourceKind| {
         ResourceTemplate::new(format!("{BASE}{{delegation_id}}/{}", kind.name()), format!("delegation-{}", kind.name()))
             .with_description(kind.description())
             .with_mime_type(kind.mime_type())
     };
-    Kind::ALL.map(template).into()
+    ResourceKind::ALL.map(template).into()
 }
 
-pub(crate) async fn read(delegations: &dyn Delegations, uri: &str) -> Result<ReadResourceResult, ErrorData> {
+pub(crate) async fn read(delegations: &dyn DelegationBackend, uri: &str) -> Result<ReadResourceResult, ErrorData> {
     let unknown = || ErrorData::resource_not_found(format!("There is no resource {uri}."), None);
     let (id, name) = uri.strip_prefix(BASE).and_then(|rest| rest.split_once('/')).ok_or_else(unknown)?;
     let id: DelegationId = id.parse().map_err(|_| unknown())?;
-    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)?;
+    let kind = ResourceKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)?;
     let text = match kind {
-        Kind::Diff => delegations.diff(id).await,
-        Kind::Log => delegations.log(id).await,
+        ResourceKind::Diff => delegations.diff(id).await,
+        ResourceKind::Log => delegations.log(id).await,
     };
     let mut text = text.map_err(|trouble| ErrorData::resource_not_found(trouble.to_string(), None))?;
-    if text.len() > LONGEST {
-        text.truncate(text.floor_char_boundary(LONGEST));
+    if text.len() > MAX_RESOURCE {
+        text.truncate(text.floor_char_boundary(MAX_RESOURCE));
         text.push_str(&format!("\n… (cut; `attache delegations {} {id}` shows all of it)\n", kind.name()));
     }
     Ok(ReadResourceResult::new(vec![ResourceContents::text(text, uri).with_mime_type(kind.mime_type())]))

@@ -6,41 +6,41 @@ use std::{
     time::Duration,
 };
 
-use attache_protocol::{DelegationId, rules::delegation::Status, wire::delegation::Delegation};
+use attache_protocol::{DelegationId, rules::delegation::DelegationStatus, wire::delegation::Delegation};
 #[expect(deprecated, reason = "clients before 2026-07-28 have no other way to hear of something")]
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use rmcp::{RoleServer, service::Peer};
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::Delegations;
+use crate::DelegationBackend;
 
 /// Ends what it started when it goes away; the delegations go on.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct McpSession {
     id: String,
     tasks: TaskTracker,
     stop: CancellationToken,
-    watched: Arc<Mutex<Watched>>,
+    watched: Arc<Mutex<WatchedDelegations>>,
 }
 
 #[derive(Debug, Default)]
-struct Watched {
+struct WatchedDelegations {
     open: BTreeSet<DelegationId>,
     /// Over since the last notice.
-    ended: Vec<(DelegationId, Status)>,
+    ended: Vec<(DelegationId, DelegationStatus)>,
     /// Clients may ask for nothing below a level.
     quiet: bool,
 }
 
 /// More are delegated all the same; only the notice leaves them out.
-const MOST_WATCHED: usize = 64;
-const LONG_WAIT: Duration = Duration::from_secs(25);
-const PAUSE: Duration = Duration::from_secs(5);
+const MAX_WATCHED: usize = 64;
+const WAIT_TIMEOUT: Duration = Duration::from_secs(25);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-// === impl Session ===
+// === impl McpSession ===
 
-impl Session {
+impl McpSession {
     pub(crate) fn new(id: String) -> Self {
         Self { id, tasks: TaskTracker::new(), stop: CancellationToken::new(), watched: Arc::default() }
     }
@@ -61,11 +61,16 @@ impl Session {
     }
 
     /// Counts a delegation that nobody waits for, and tells the client once all of them are over.
-    pub(crate) fn watch(&self, delegations: Arc<dyn Delegations>, delegation: &Delegation, peer: Peer<RoleServer>) {
+    pub(crate) fn watch(
+        &self,
+        delegations: Arc<dyn DelegationBackend>,
+        delegation: &Delegation,
+        peer: Peer<RoleServer>,
+    ) {
         let (id, revision) = (delegation.delegation_id, delegation.revision);
         {
             let mut watched = lock(&self.watched);
-            if watched.open.len() >= MOST_WATCHED || !watched.open.insert(id) {
+            if watched.open.len() >= MAX_WATCHED || !watched.open.insert(id) {
                 return;
             }
         }
@@ -75,40 +80,44 @@ impl Session {
                 status = end_of(&*delegations, id, revision) => status,
                 () = stop.cancelled() => return,
             };
-            if let Some(ended) = note(&watched, id, status) {
-                tell(&peer, &ended).await;
+            if let Some(ended) = record_end(&watched, id, status) {
+                notify_all_done(&peer, &ended).await;
             }
         });
     }
 }
 
-impl Drop for Session {
+impl Drop for McpSession {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
 /// Waits for the end of a delegation; none when there is no such delegation any more.
-async fn end_of(delegations: &dyn Delegations, id: DelegationId, mut revision: u64) -> Option<Status> {
+async fn end_of(delegations: &dyn DelegationBackend, id: DelegationId, mut revision: u64) -> Option<DelegationStatus> {
     loop {
-        match delegations.get(id, Some(revision), LONG_WAIT).await {
+        match delegations.get(id, Some(revision), WAIT_TIMEOUT).await {
             Ok(delegation) if delegation.status.has_ended() => return Some(delegation.status),
             Ok(delegation) => {
                 // One that answers at once with nothing new is not asked again at once.
                 if delegation.revision == revision {
-                    sleep(PAUSE).await;
+                    sleep(RETRY_INTERVAL).await;
                 }
                 revision = delegation.revision;
             }
             Err(trouble) if trouble.code == "not_found" => return None,
             // The daemon starts again; what it knows is on the disk.
-            Err(_) => sleep(PAUSE).await,
+            Err(_) => sleep(RETRY_INTERVAL).await,
         }
     }
 }
 
 /// All that ended, when this was the last.
-fn note(watched: &Mutex<Watched>, id: DelegationId, status: Option<Status>) -> Option<Vec<(DelegationId, Status)>> {
+fn record_end(
+    watched: &Mutex<WatchedDelegations>,
+    id: DelegationId,
+    status: Option<DelegationStatus>,
+) -> Option<Vec<(DelegationId, DelegationStatus)>> {
     let mut watched = lock(watched);
     watched.open.remove(&id);
     watched.ended.extend(status.map(|status| (id, status)));
@@ -120,7 +129,7 @@ fn note(watched: &Mutex<Watched>, id: DelegationId, status: Option<Status>) -> O
 }
 
 #[expect(deprecated, reason = "clients before 2026-07-28 have no other way to hear of something")]
-async fn tell(peer: &Peer<RoleServer>, ended: &[(DelegationId, Status)]) {
+async fn notify_all_done(peer: &Peer<RoleServer>, ended: &[(DelegationId, DelegationStatus)]) {
     let each: Vec<_> = ended.iter().map(|(id, status)| format!("{id} {status}")).collect();
     let message = format!(
         "All delegations of this session are over: {}. Read each result with delegate_output.",
@@ -137,6 +146,6 @@ async fn tell(peer: &Peer<RoleServer>, ended: &[(DelegationId, Status)]) {
     }
 }
 
-fn lock(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+fn lock(watched: &Mutex<WatchedDelegations>) -> MutexGuard<'_, WatchedDelegations> {
     watched.lock().unwrap_or_else(PoisonError::into_inner)
 }

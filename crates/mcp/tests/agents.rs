@@ -2,15 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use attache_mcp::{Ask, CallRef, Options, Service};
+use attache_mcp::{AgentCallRef, McpService, Options, RemoteAgentRequest};
 use serde_json::{Value, json};
 
 use crate::{
     fakes::{FakeAgents, FakeDaemon},
-    pipe::{Era, Pipe, options, service, text},
+    pipe::{McpEra, McpPipe, options, service, text},
 };
 
-async fn ask(pipe: &mut Pipe, agent: &str, more: Value) -> Value {
+async fn ask(pipe: &mut McpPipe, agent: &str, more: Value) -> Value {
     let mut arguments = json!({ "task": "say hello", "agent_url": agent });
     for (name, value) in more.as_object().unwrap() {
         arguments[name] = value.clone();
@@ -18,7 +18,7 @@ async fn ask(pipe: &mut Pipe, agent: &str, more: Value) -> Value {
     go_on(pipe, arguments).await
 }
 
-async fn go_on(pipe: &mut Pipe, arguments: Value) -> Value {
+async fn go_on(pipe: &mut McpPipe, arguments: Value) -> Value {
     let result = pipe.call("remote_agent", arguments).await;
     let tools = pipe.ask("tools/list", json!({})).await;
     let tools = tools["result"]["tools"].as_array().unwrap().clone();
@@ -30,8 +30,8 @@ async fn go_on(pipe: &mut Pipe, arguments: Value) -> Value {
 
 #[tokio::test]
 async fn an_agent_is_asked_and_its_answer_told() {
-    for era in [Era::Legacy, Era::Modern] {
-        let mut pipe = Pipe::open(era, options()).await;
+    for era in [McpEra::Legacy, McpEra::Modern] {
+        let mut pipe = McpPipe::open(era, options()).await;
         let result = ask(&mut pipe, "echo", json!({ "context": { "files": ["a"] }, "agent_type": "explore" })).await;
         let expected = json!({
             "output": "say hello",
@@ -46,9 +46,9 @@ async fn an_agent_is_asked_and_its_answer_told() {
 #[tokio::test]
 async fn a_slow_agent_is_waited_for_in_turns() {
     let agents = FakeAgents::default();
-    let options = Options { patience: Duration::from_secs(1), ..options() };
-    let service = Service { agents: Arc::new(agents.clone()), ..service(&FakeDaemon::default(), options) };
-    let mut pipe = Pipe::of(service, Era::Legacy);
+    let options = Options { answer_timeout: Duration::from_secs(1), ..options() };
+    let service = McpService { agents: Arc::new(agents.clone()), ..service(&FakeDaemon::default(), options) };
+    let mut pipe = McpPipe::of(service, McpEra::Legacy);
     pipe.initialize("2025-06-18").await;
     let call = pipe.begin_call_with_progress("remote_agent", json!({ "task": "t", "agent_url": "slow" })).await;
     while pipe.notification("notifications/progress").await["params"]["message"] != "thinking" {}
@@ -60,7 +60,7 @@ async fn a_slow_agent_is_waited_for_in_turns() {
     let result = go_on(&mut pipe, json!({ "call_id": "a2a-1" })).await;
     assert_eq!(result["structuredContent"]["output"], "done with a2a-1");
     // To wait was all that the agent was told.
-    let wait = Ask::Wait(CallRef { call_id: "a2a-1".to_owned(), agent_url: None });
+    let wait = RemoteAgentRequest::Wait(AgentCallRef { call_id: "a2a-1".to_owned(), agent_url: None });
     assert_eq!(agents.asked.lock().unwrap().last(), Some(&wait));
 }
 
@@ -68,8 +68,8 @@ async fn a_slow_agent_is_waited_for_in_turns() {
 #[tokio::test]
 async fn waiting_and_answering_are_different_calls() {
     let agents = FakeAgents::default();
-    let service = Service { agents: Arc::new(agents.clone()), ..service(&FakeDaemon::default(), options()) };
-    let mut pipe = Pipe::of(service, Era::Legacy);
+    let service = McpService { agents: Arc::new(agents.clone()), ..service(&FakeDaemon::default(), options()) };
+    let mut pipe = McpPipe::of(service, McpEra::Legacy);
     pipe.initialize("2025-06-18").await;
     let result = ask(&mut pipe, "shy", json!({})).await;
     let metadata = &result["structuredContent"]["metadata"];
@@ -97,7 +97,7 @@ async fn waiting_and_answering_are_different_calls() {
 
 #[tokio::test]
 async fn an_approval_that_is_missing_is_told_with_what_and_by_whom() {
-    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     let result = ask(&mut pipe, "careful", json!({})).await;
     let metadata = &result["structuredContent"]["metadata"];
     assert_eq!([&metadata["status"], &metadata["approval_id"]], ["approval_required", "prm_1"], "{result}");
@@ -109,7 +109,7 @@ async fn an_approval_that_is_missing_is_told_with_what_and_by_whom() {
 
 #[tokio::test]
 async fn failures_say_who_failed_and_a_call_can_be_cancelled() {
-    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     for (agent, status, code, says) in [
         ("broken", "failed", "task_failed", "broken failed: it fell over (task_failed). Try again."),
         ("nobody", "refused", "not_found", "Nobody was asked: nobody is at nobody (not_found). Check agent_url."),
@@ -129,8 +129,8 @@ async fn failures_say_who_failed_and_a_call_can_be_cancelled() {
 
 #[tokio::test]
 async fn agents_are_listed_for_programs_and_for_models() {
-    for era in [Era::Legacy, Era::Modern] {
-        let mut pipe = Pipe::open(era, options()).await;
+    for era in [McpEra::Legacy, McpEra::Modern] {
+        let mut pipe = McpPipe::open(era, options()).await;
         let result = pipe.call("list_agents", json!({})).await;
         let agents = json!([{
             "name": "echo",
@@ -152,7 +152,7 @@ async fn agents_are_listed_for_programs_and_for_models() {
 
 #[tokio::test]
 async fn a_wrong_call_names_nobody() {
-    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     let refused = pipe.call("remote_agent", json!({ "tusk": "x" })).await;
     assert!(text(&refused).starts_with("Nobody was asked: "), "{refused}");
     assert!(text(&refused).ends_with("\n\n(refused)"), "{refused}");

@@ -11,28 +11,28 @@ use std::{
 
 use async_trait::async_trait;
 use attache_client::daemon::DaemonClient;
-use attache_mcp::{Daemon, Delegations as _, Trouble, Wake};
-use attache_protocol::{DelegationId, wire::delegation::Delegate};
+use attache_mcp::{DaemonBackend, DelegationBackend as _, StartDaemon, ToolError};
+use attache_protocol::{DelegationId, wire::delegation::DelegateRequest};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{io::AsyncReadExt as _, net::UnixListener};
 
 /// Counts how often somebody tried to start the daemon.
 #[derive(Clone, Default)]
-struct Woken(Arc<AtomicUsize>);
+struct CountedStarts(Arc<AtomicUsize>);
 
 #[async_trait]
-impl Wake for Woken {
-    async fn wake(&self) -> Result<(), Trouble> {
+impl StartDaemon for CountedStarts {
+    async fn start_daemon(&self) -> Result<(), ToolError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 }
 
-fn daemon(home: &TempDir) -> (Daemon<Woken>, Woken) {
-    let woken = Woken::default();
+fn daemon(home: &TempDir) -> (DaemonBackend<CountedStarts>, CountedStarts) {
+    let woken = CountedStarts::default();
     let client = DaemonClient::at(home.path().join("daemon.sock")).unwrap();
-    (Daemon::new(client, woken.clone(), home.path().join("delegations")), woken)
+    (DaemonBackend::new(client, woken.clone(), home.path().join("delegations")), woken)
 }
 
 /// Hears requests, and hangs up instead of answering.
@@ -50,7 +50,7 @@ fn deaf(home: &TempDir) -> Arc<AtomicUsize> {
     heard
 }
 
-fn request() -> Delegate {
+fn request() -> DelegateRequest {
     let peer = "http://127.0.0.1:1/a2a/builder";
     let value = json!({"description": "d", "prompt": "Build it.", "peer_url": peer, "workspace_dir": "/src"});
     serde_json::from_value(value).unwrap()

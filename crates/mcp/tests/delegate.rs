@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use attache_mcp::{Options, Trouble};
+use attache_mcp::{Options, ToolError};
 use attache_protocol::{
-    rules::delegation::Status,
-    wire::{awcp::ErrorCode, delegation::Delegate},
+    rules::delegation::DelegationStatus,
+    wire::{awcp::AwcpErrorCode, delegation::DelegateRequest},
 };
 use serde_json::{Value, json};
 
-use crate::pipe::{Era, Pipe, delegation, options, text};
+use crate::pipe::{McpEra, McpPipe, delegation, options, text};
 
-const ERAS: [Era; 2] = [Era::Legacy, Era::Modern];
+const ERAS: [McpEra; 2] = [McpEra::Legacy, McpEra::Modern];
 
 /// Gives up so soon that a test can wait for it.
 fn impatient() -> Options {
-    Options { patience: Duration::from_millis(150), ..options() }
+    Options { answer_timeout: Duration::from_millis(150), ..options() }
 }
 
 fn background() -> Value {
@@ -25,7 +25,7 @@ fn background() -> Value {
 }
 
 /// The answer fits the schema that the tool promises, and its text ends with the same metadata.
-async fn assert_promised(pipe: &mut Pipe, tool: &str, result: &Value) {
+async fn assert_promised(pipe: &mut McpPipe, tool: &str, result: &Value) {
     let tools = pipe.ask("tools/list", json!({})).await;
     let tools = tools["result"]["tools"].as_array().unwrap().clone();
     let schema = &tools.iter().find(|one| one["name"] == tool).unwrap()["outputSchema"];
@@ -49,7 +49,7 @@ async fn assert_promised(pipe: &mut Pipe, tool: &str, result: &Value) {
 #[tokio::test]
 async fn a_delegation_is_waited_for_and_its_result_told_in_both_eras() {
     for era in ERAS {
-        let mut pipe = Pipe::open(era, options()).await;
+        let mut pipe = McpPipe::open(era, options()).await;
         let mut arguments = delegation();
         arguments["ttl_seconds"] = json!(600.0);
         arguments["access_mode"] = json!("ro");
@@ -70,7 +70,7 @@ async fn a_delegation_is_waited_for_and_its_result_told_in_both_eras() {
         assert_eq!(metadata, &expected);
         assert_eq!(
             pipe.daemon.asked(),
-            [Delegate {
+            [DelegateRequest {
                 description: "Fix the tests".to_owned(),
                 prompt: "MUST DO: make the tests pass.".to_owned(),
                 peer_url: "https://peer.example/a2a/builder".to_owned(),
@@ -102,7 +102,7 @@ async fn a_delegation_is_waited_for_and_its_result_told_in_both_eras() {
 #[tokio::test]
 async fn waiting_ends_before_the_client_gives_up_and_the_delegation_goes_on() {
     for era in ERAS {
-        let mut pipe = Pipe::open(era, impatient()).await;
+        let mut pipe = McpPipe::open(era, impatient()).await;
         let result = pipe.call("delegate", delegation()).await;
         assert_promised(&mut pipe, "delegate", &result).await;
         assert_eq!(result["isError"], json!(false));
@@ -127,7 +127,7 @@ async fn waiting_ends_before_the_client_gives_up_and_the_delegation_goes_on() {
 
 #[tokio::test]
 async fn background_answers_at_once_and_all_done_is_told_once() {
-    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     let one = pipe.call("delegate", background()).await;
     assert_eq!(one["structuredContent"]["metadata"]["status"], "created");
     let two = pipe.call("delegate", background()).await;
@@ -138,7 +138,7 @@ async fn background_answers_at_once_and_all_done_is_told_once() {
     // An answer that comes after the first end shows that nothing was told at that end.
     pipe.call("list_agents", json!({})).await;
     assert_eq!(pipe.heard, Vec::<Value>::new());
-    pipe.daemon.fail(ids[1], ErrorCode::TaskFailed, "no", "Try again.");
+    pipe.daemon.fail(ids[1], AwcpErrorCode::TaskFailed, "no", "Try again.");
     let told = pipe.notification("notifications/message").await;
     let expected = json!({
         "level": "notice",
@@ -166,7 +166,7 @@ async fn background_answers_at_once_and_all_done_is_told_once() {
 
 #[tokio::test]
 async fn the_new_era_is_told_of_the_end_only_where_it_asked_for_messages() {
-    let mut pipe = Pipe::open(Era::Modern, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Modern, options()).await;
     pipe.call("delegate", background()).await;
     let params = json!({
         "name": "delegate",
@@ -184,7 +184,7 @@ async fn the_new_era_is_told_of_the_end_only_where_it_asked_for_messages() {
 #[tokio::test]
 async fn progress_comes_in_time_and_not_too_often() {
     for era in ERAS {
-        let mut pipe = Pipe::open(era, options()).await;
+        let mut pipe = McpPipe::open(era, options()).await;
         let call = pipe.begin_call_with_progress("delegate", delegation()).await;
         let id = pipe.daemon.made(1).await[0].delegation_id;
         pipe.daemon.say(id, "reading");
@@ -211,7 +211,7 @@ async fn progress_comes_in_time_and_not_too_often() {
 
 #[tokio::test]
 async fn without_a_token_there_is_no_progress() {
-    let mut pipe = Pipe::open(Era::Legacy, impatient()).await;
+    let mut pipe = McpPipe::open(McpEra::Legacy, impatient()).await;
     pipe.call("delegate", delegation()).await;
     assert_eq!(pipe.heard, Vec::<Value>::new());
 }
@@ -219,24 +219,24 @@ async fn without_a_token_there_is_no_progress() {
 #[tokio::test]
 async fn cancelling_the_call_does_not_cancel_the_delegation() {
     for era in ERAS {
-        let mut pipe = Pipe::open(era, options()).await;
+        let mut pipe = McpPipe::open(era, options()).await;
         let call = pipe.begin_call("delegate", delegation()).await;
         let id = pipe.daemon.made(1).await[0].delegation_id;
         let params = json!({ "requestId": call, "reason": "the person lost interest" });
         pipe.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params })).await;
         let result = pipe.call("delegate_output", json!({ "delegation_id": id.to_string() })).await;
         assert_eq!(result["structuredContent"]["metadata"]["status"], "created");
-        assert_eq!(pipe.daemon.all()[0].status, Status::Created);
+        assert_eq!(pipe.daemon.all()[0].status, DelegationStatus::Created);
         // Hanging up ends the server, and not the delegation.
         let daemon = pipe.daemon.clone();
         assert_eq!(pipe.close().await, Ok(()));
-        assert_eq!(daemon.all()[0].status, Status::Created);
+        assert_eq!(daemon.all()[0].status, DelegationStatus::Created);
     }
 }
 
 #[tokio::test]
 async fn one_is_cancelled_or_all_of_the_session() {
-    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     for _ in 0..3 {
         pipe.call("delegate", background()).await;
     }
@@ -253,14 +253,14 @@ async fn one_is_cancelled_or_all_of_the_session() {
     let cancelled = &result["structuredContent"]["metadata"]["cancelled"];
     assert_eq!(cancelled, &json!([all[1].delegation_id.to_string()]));
     let statuses: Vec<_> = pipe.daemon.all().iter().map(|one| one.status).collect();
-    assert_eq!(statuses, [Status::Cancelled, Status::Cancelled, Status::Created]);
+    assert_eq!(statuses, [DelegationStatus::Cancelled, DelegationStatus::Cancelled, DelegationStatus::Created]);
     let result = pipe.call("delegate_cancel", json!({ "all": true })).await;
     assert!(text(&result).starts_with("This session has no delegation"), "{result}");
 }
 
 #[tokio::test]
 async fn errors_are_results_with_code_and_hint() {
-    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     for (tool, arguments, code, says) in [
         ("delegate", json!({}), "invalid_arguments", "missing field `description`"),
         (
@@ -300,9 +300,9 @@ async fn errors_are_results_with_code_and_hint() {
 
 #[tokio::test]
 async fn what_the_policy_refuses_is_answered_with_the_command_that_allows_it() {
-    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     let hint = "A person allows it with: attache delegations allow --folder /home/ann/src/app";
-    pipe.daemon.refuse(Trouble::new("forbidden", "the folder /home/ann/src/app is not lent to anybody.", hint));
+    pipe.daemon.refuse(ToolError::new("forbidden", "the folder /home/ann/src/app is not lent to anybody.", hint));
     let result = pipe.call("delegate", delegation()).await;
     assert_eq!(result["isError"], json!(true));
     let said = format!("the folder /home/ann/src/app is not lent to anybody (forbidden). {hint}");
@@ -311,10 +311,10 @@ async fn what_the_policy_refuses_is_answered_with_the_command_that_allows_it() {
 
 #[tokio::test]
 async fn a_delegation_that_failed_is_an_error_with_what_the_remote_said() {
-    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     let call = pipe.begin_call("delegate", delegation()).await;
     let id = pipe.daemon.made(1).await[0].delegation_id;
-    pipe.daemon.fail(id, ErrorCode::DepMissing, "sshfs is not installed.", "Install the package sshfs there.");
+    pipe.daemon.fail(id, AwcpErrorCode::DepMissing, "sshfs is not installed.", "Install the package sshfs there.");
     let result = pipe.answer(call).await["result"].take();
     assert_promised(&mut pipe, "delegate", &result).await;
     assert_eq!(result["isError"], json!(true));
@@ -326,7 +326,7 @@ async fn a_delegation_that_failed_is_an_error_with_what_the_remote_said() {
 #[tokio::test]
 async fn links_can_be_read() {
     for era in ERAS {
-        let mut pipe = Pipe::open(era, options()).await;
+        let mut pipe = McpPipe::open(era, options()).await;
         pipe.call("delegate", background()).await;
         let id = pipe.daemon.all()[0].delegation_id;
         for (name, mime_type, content) in
@@ -341,7 +341,7 @@ async fn links_can_be_read() {
         assert_eq!(templates["result"]["resourceTemplates"].as_array().unwrap().len(), 2, "{templates}");
         for wrong in ["attache://delegations/x/diff", "file:///etc/passwd", "attache://delegations/"] {
             let read = pipe.ask("resources/read", json!({ "uri": wrong })).await;
-            let code = if era == Era::Modern { -32602 } else { -32002 };
+            let code = if era == McpEra::Modern { -32602 } else { -32002 };
             assert_eq!(read["error"]["code"], code, "{read}");
         }
     }
@@ -349,19 +349,19 @@ async fn links_can_be_read() {
 
 #[tokio::test]
 async fn where_nothing_changed_nothing_has_to_be_looked_at() {
-    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     let call = pipe.begin_call("delegate", delegation()).await;
     let id = pipe.daemon.made(1).await[0].delegation_id;
     pipe.daemon.change(id, |delegation| {
-        delegation.status = Status::Completed;
-        delegation.changes = Some(attache_protocol::wire::delegation::Changes::default());
+        delegation.status = DelegationStatus::Completed;
+        delegation.changes = Some(attache_protocol::wire::delegation::FolderChanges::default());
     });
     let result = pipe.answer(call).await["result"].take();
     let said = text(&result);
     assert!(said.contains("Nothing in the folder was changed.\n\nNext: nothing has to be looked at"), "{said}");
     let call = pipe.begin_call("delegate", delegation()).await;
     let id = pipe.daemon.made(2).await.iter().find(|one| one.delegation_id != id).unwrap().delegation_id;
-    pipe.daemon.change(id, |delegation| delegation.status = Status::Expired);
+    pipe.daemon.change(id, |delegation| delegation.status = DelegationStatus::Expired);
     let result = pipe.answer(call).await["result"].take();
     assert!(text(&result).contains("did not take it up") && !text(&result).contains("ran out"), "{result}");
 }

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use crate::{
     fakes::FakeDaemon,
-    pipe::{Era, Pipe, options},
+    pipe::{McpEra, McpPipe, options},
 };
 
-async fn tools(era: Era) -> Vec<Value> {
-    let mut pipe = Pipe::open(era, options()).await;
+async fn tools(era: McpEra) -> Vec<Value> {
+    let mut pipe = McpPipe::open(era, options()).await;
     let answer = pipe.ask("tools/list", json!({})).await;
     answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}")).clone()
 }
@@ -16,7 +16,7 @@ async fn tools(era: Era) -> Vec<Value> {
 #[tokio::test]
 async fn every_version_before_is_agreed_on_and_the_server_says_who_it_is() {
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
-        let mut pipe = Pipe::silent(&FakeDaemon::default(), Era::Legacy, options());
+        let mut pipe = McpPipe::silent(&FakeDaemon::default(), McpEra::Legacy, options());
         let answer = pipe.initialize(version).await;
         let result = &answer["result"];
         assert_eq!(result["protocolVersion"], version);
@@ -30,7 +30,7 @@ async fn every_version_before_is_agreed_on_and_the_server_says_who_it_is() {
 
 #[tokio::test]
 async fn the_new_era_discovers_and_needs_no_hello() {
-    let mut pipe = Pipe::open(Era::Modern, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Modern, options()).await;
     let answer = pipe.ask("server/discover", json!({})).await;
     let versions = answer["result"]["supportedVersions"].as_array().unwrap_or_else(|| panic!("{answer}"));
     assert!(versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2025-06-18")), "{answer}");
@@ -43,18 +43,18 @@ async fn the_new_era_discovers_and_needs_no_hello() {
 
 #[tokio::test]
 async fn both_eras_offer_the_same_tools() {
-    let legacy = tools(Era::Legacy).await;
+    let legacy = tools(McpEra::Legacy).await;
     let names: Vec<_> = legacy.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(
         names,
         ["delegate", "delegate_output", "delegate_cancel", "remote_agent", "remote_cancel", "list_agents"]
     );
-    assert_eq!(tools(Era::Modern).await, legacy);
+    assert_eq!(tools(McpEra::Modern).await, legacy);
 }
 
 #[tokio::test]
 async fn schemas_are_plain_and_say_what_is_wanted() {
-    let tools = tools(Era::Legacy).await;
+    let tools = tools(McpEra::Legacy).await;
     for tool in &tools {
         let name = &tool["name"];
         for schema in [&tool["inputSchema"], &tool["outputSchema"]] {
@@ -85,7 +85,7 @@ async fn schemas_are_plain_and_say_what_is_wanted() {
 
 #[tokio::test]
 async fn what_is_no_message_is_answered_and_the_rest_goes_on() {
-    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     for (line, id, code, says) in [
         ("{nonsense", Value::Null, -32700, "The line is not JSON"),
         (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, Value::Null, -32600, "Batches are not taken"),
@@ -105,7 +105,7 @@ async fn what_is_no_message_is_answered_and_the_rest_goes_on() {
 
 #[tokio::test]
 async fn a_client_that_does_not_speak_mcp_is_told_and_let_go() {
-    let mut pipe = Pipe::silent(&FakeDaemon::default(), Era::Legacy, options());
+    let mut pipe = McpPipe::silent(&FakeDaemon::default(), McpEra::Legacy, options());
     pipe.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
     let ended = pipe.close().await;
     assert!(ended.as_ref().is_err_and(|error| error.starts_with("the client does not speak MCP")), "{ended:?}");

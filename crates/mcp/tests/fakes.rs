@@ -8,15 +8,19 @@ use std::{
 
 use async_trait::async_trait;
 use attache_mcp::{
-    Agent, Agents, Answer, Approval, Ask, Attendance, Call, CallRef, Caller, Delegations, State, Task, Trouble,
+    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentTask, CallerKind, DelegationBackend,
+    ListedAgent, PendingApproval, RemoteAgentRequest, ToolCaller, ToolError,
 };
 use attache_protocol::{
     DelegationId,
     env::Env,
-    rules::delegation::{Status, Terms},
+    rules::delegation::{DelegationStatus, LeaseTerms},
     wire::{
-        awcp::{AccessMode, ErrorCode},
-        delegation::{Change, ChangedPath, Changes, Delegate, Delegation, DiffStat, Failure, Outcome},
+        awcp::{AccessMode, AwcpErrorCode},
+        delegation::{
+            ChangedPath, DelegateRequest, Delegation, DelegationFailure, DelegationOutcome, DiffStat, FileChangeKind,
+            FolderChanges,
+        },
     },
 };
 use tokio::sync::{Notify, watch};
@@ -28,18 +32,18 @@ pub struct FakeDaemon(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     state: Mutex<BTreeMap<DelegationId, Delegation>>,
-    asked: Mutex<Vec<Delegate>>,
+    asked: Mutex<Vec<DelegateRequest>>,
     moved: Notify,
     made: Notify,
-    refusal: Mutex<Option<Trouble>>,
+    refusal: Mutex<Option<ToolError>>,
 }
 
 impl FakeDaemon {
-    pub fn refuse(&self, trouble: Trouble) {
+    pub fn refuse(&self, trouble: ToolError) {
         *self.0.refusal.lock().unwrap() = Some(trouble);
     }
 
-    pub fn asked(&self) -> Vec<Delegate> {
+    pub fn asked(&self) -> Vec<DelegateRequest> {
         self.0.asked.lock().unwrap().clone()
     }
 
@@ -69,16 +73,16 @@ impl FakeDaemon {
 
     pub fn say(&self, id: DelegationId, progress: &str) {
         self.change(id, |delegation| {
-            delegation.status = Status::Running;
+            delegation.status = DelegationStatus::Running;
             delegation.progress = Some(progress.to_owned());
         });
     }
 
     pub fn complete(&self, id: DelegationId, summary: &str) {
         self.change(id, |delegation| {
-            delegation.status = Status::Completed;
+            delegation.status = DelegationStatus::Completed;
             delegation.ended_at = Some("2026-11-15T12:00:00.000Z".parse().unwrap());
-            delegation.result = Some(Outcome {
+            delegation.result = Some(DelegationOutcome {
                 final_summary: Some(summary.to_owned()),
                 highlights: vec!["src/main.rs".to_owned()],
                 notes: None,
@@ -93,19 +97,22 @@ impl FakeDaemon {
                 also_changed_here: false,
                 run_by: None,
             };
-            delegation.changes = Some(Changes {
-                changed_paths: vec![changed("src/main.rs", Change::Modified), changed("new.txt", Change::Added)],
+            delegation.changes = Some(FolderChanges {
+                changed_paths: vec![
+                    changed("src/main.rs", FileChangeKind::Modified),
+                    changed("new.txt", FileChangeKind::Added),
+                ],
                 diff_stat: DiffStat { files_changed: 2, insertions: 4, deletions: 2 },
                 truncated: false,
             });
         });
     }
 
-    pub fn fail(&self, id: DelegationId, code: ErrorCode, message: &str, hint: &str) {
+    pub fn fail(&self, id: DelegationId, code: AwcpErrorCode, message: &str, hint: &str) {
         self.change(id, |delegation| {
-            delegation.status = Status::Error;
-            let error = Failure { code, message: message.to_owned(), hint: hint.to_owned() };
-            delegation.result = Some(Outcome {
+            delegation.status = DelegationStatus::Error;
+            let error = DelegationFailure { code, message: message.to_owned(), hint: hint.to_owned() };
+            delegation.result = Some(DelegationOutcome {
                 final_summary: None,
                 highlights: vec![],
                 notes: None,
@@ -118,25 +125,25 @@ impl FakeDaemon {
     fn cancel_one(&self, id: DelegationId) -> Delegation {
         self.change(id, |delegation| {
             if !delegation.status.has_ended() {
-                delegation.status = Status::Cancelled;
+                delegation.status = DelegationStatus::Cancelled;
             }
         });
         self.0.state.lock().unwrap()[&id].clone()
     }
 
-    fn find(&self, id: DelegationId) -> Result<Delegation, Trouble> {
+    fn find(&self, id: DelegationId) -> Result<Delegation, ToolError> {
         let found = self.0.state.lock().unwrap().get(&id).cloned();
-        found.ok_or_else(|| Trouble::new("not_found", "there is no such delegation", "Check the delegation_id."))
+        found.ok_or_else(|| ToolError::new("not_found", "there is no such delegation", "Check the delegation_id."))
     }
 }
 
 #[async_trait]
-impl Delegations for FakeDaemon {
-    async fn delegate(&self, request: Delegate) -> Result<Delegation, Trouble> {
+impl DelegationBackend for FakeDaemon {
+    async fn delegate(&self, request: DelegateRequest) -> Result<Delegation, ToolError> {
         if let Some(trouble) = self.0.refusal.lock().unwrap().clone() {
             return Err(trouble);
         }
-        let terms = Terms {
+        let terms = LeaseTerms {
             access_mode: request.access_mode.unwrap_or(AccessMode::Rw),
             ttl: Duration::from_secs(request.ttl_seconds.unwrap_or(3600)),
         };
@@ -148,7 +155,7 @@ impl Delegations for FakeDaemon {
         Ok(delegation)
     }
 
-    async fn get(&self, id: DelegationId, after: Option<u64>, wait: Duration) -> Result<Delegation, Trouble> {
+    async fn get(&self, id: DelegationId, after: Option<u64>, wait: Duration) -> Result<Delegation, ToolError> {
         let deadline = tokio::time::Instant::now() + wait;
         loop {
             let moved = self.0.moved.notified();
@@ -162,22 +169,22 @@ impl Delegations for FakeDaemon {
         }
     }
 
-    async fn cancel(&self, id: DelegationId) -> Result<Delegation, Trouble> {
+    async fn cancel(&self, id: DelegationId) -> Result<Delegation, ToolError> {
         self.find(id)?;
         Ok(self.cancel_one(id))
     }
 
-    async fn cancel_session(&self, session: &str) -> Result<Vec<Delegation>, Trouble> {
+    async fn cancel_session(&self, session: &str) -> Result<Vec<Delegation>, ToolError> {
         let open = self.all().into_iter().filter(|one| !one.status.has_ended());
         let own = open.filter(|one| one.session_id.as_deref() == Some(session));
         Ok(own.map(|one| self.cancel_one(one.delegation_id)).collect())
     }
 
-    async fn diff(&self, id: DelegationId) -> Result<String, Trouble> {
+    async fn diff(&self, id: DelegationId) -> Result<String, ToolError> {
         self.find(id).map(|_| "--- a/new.txt\n+++ b/new.txt\n".to_owned())
     }
 
-    async fn log(&self, id: DelegationId) -> Result<String, Trouble> {
+    async fn log(&self, id: DelegationId) -> Result<String, ToolError> {
         self.find(id).map(|_| "== audit.jsonl\n{}\n".to_owned())
     }
 }
@@ -185,15 +192,15 @@ impl Delegations for FakeDaemon {
 /// One agent, `echo`, that repeats its task; `slow` never gets done, `shy` asks first, `careful` waits for a person.
 #[derive(Clone, Default)]
 pub struct FakeAgents {
-    pub asked: Arc<Mutex<Vec<Ask>>>,
+    pub asked: Arc<Mutex<Vec<RemoteAgentRequest>>>,
     /// Rung when what `slow` said was heard: only then does it begin to take its time.
     pub heard: Arc<Notify>,
 }
 
 #[async_trait]
-impl Agents for FakeAgents {
-    async fn list(&self, _: Caller<'_>) -> Result<Vec<Agent>, Trouble> {
-        Ok(vec![Agent {
+impl AgentBackend for FakeAgents {
+    async fn list(&self, _: ToolCaller<'_>) -> Result<Vec<ListedAgent>, ToolError> {
+        Ok(vec![ListedAgent {
             name: "echo".to_owned(),
             agent_url: "http://127.0.0.1:7800/a2a/echo".to_owned(),
             description: Some("Repeats".to_owned()),
@@ -207,46 +214,49 @@ impl Agents for FakeAgents {
 
     async fn ask(
         &self,
-        _: Caller<'_>,
-        ask: Ask,
+        _: ToolCaller<'_>,
+        ask: RemoteAgentRequest,
         wait: Duration,
         said: &watch::Sender<String>,
-    ) -> Result<Call, Trouble> {
+    ) -> Result<AgentCall, ToolError> {
         self.asked.lock().unwrap().push(ask.clone());
         let call_id = Some("a2a-1".to_owned());
         let state = match ask {
-            Ask::Wait(CallRef { call_id, .. }) => {
-                State::Completed { summary: format!("done with {call_id}"), duration: None, full_output: None }
+            RemoteAgentRequest::Wait(AgentCallRef { call_id, .. }) => {
+                AgentCallState::Completed { summary: format!("done with {call_id}"), duration: None, full_output: None }
             }
-            Ask::Answer(Answer { answer, .. }) => {
-                State::Completed { summary: format!("heard {answer}"), duration: None, full_output: None }
+            RemoteAgentRequest::Answer(AgentCallAnswer { answer, .. }) => {
+                AgentCallState::Completed { summary: format!("heard {answer}"), duration: None, full_output: None }
             }
-            Ask::Task(Task { task, agent_url, .. }) => match agent_url.as_str() {
-                "echo" => {
-                    State::Completed { summary: task, duration: Some(Duration::from_millis(7)), full_output: None }
-                }
+            RemoteAgentRequest::Task(AgentTask { task, agent_url, .. }) => match agent_url.as_str() {
+                "echo" => AgentCallState::Completed {
+                    summary: task,
+                    duration: Some(Duration::from_millis(7)),
+                    full_output: None,
+                },
                 "slow" => {
                     said.send("thinking".to_owned()).unwrap();
                     self.heard.notified().await;
                     tokio::time::sleep(wait).await;
-                    State::Running { last: Some("npm test".to_owned()) }
+                    AgentCallState::Running { last: Some("npm test".to_owned()) }
                 }
-                "shy" => {
-                    State::InputRequired { question_id: "ask_1".to_owned(), question: "Delete production?".to_owned() }
-                }
-                "careful" => State::ApprovalRequired(Approval {
+                "shy" => AgentCallState::InputRequired {
+                    question_id: "ask_1".to_owned(),
+                    question: "Delete production?".to_owned(),
+                },
+                "careful" => AgentCallState::ApprovalRequired(PendingApproval {
                     id: Some("prm_1".to_owned()),
                     what: "Bash: touch x".to_owned(),
-                    caller: Attendance::User,
+                    caller: CallerKind::User,
                 }),
-                "broken" => State::Failed(Trouble::new("task_failed", "it fell over", "Try again.")),
-                other => return Err(Trouble::new("not_found", format!("nobody is at {other}"), "Check agent_url.")),
+                "broken" => AgentCallState::Failed(ToolError::new("task_failed", "it fell over", "Try again.")),
+                other => return Err(ToolError::new("not_found", format!("nobody is at {other}"), "Check agent_url.")),
             },
         };
-        Ok(Call { call_id, state })
+        Ok(AgentCall { call_id, state })
     }
 
-    async fn cancel(&self, _: Caller<'_>, call: CallRef) -> Result<Call, Trouble> {
-        Ok(Call { call_id: Some(call.call_id), state: State::Cancelled })
+    async fn cancel(&self, _: ToolCaller<'_>, call: AgentCallRef) -> Result<AgentCall, ToolError> {
+        Ok(AgentCall { call_id: Some(call.call_id), state: AgentCallState::Cancelled })
     }
 }

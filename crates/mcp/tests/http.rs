@@ -15,7 +15,7 @@ use crate::{
 
 const SECRET: &str = "sh_0123456789abcdef";
 
-struct World {
+struct McpHttpFixture {
     daemon: FakeDaemon,
     address: SocketAddr,
     client: Client,
@@ -23,7 +23,7 @@ struct World {
     served: JoinHandle<()>,
 }
 
-impl World {
+impl McpHttpFixture {
     async fn start() -> Self {
         let daemon = FakeDaemon::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -110,7 +110,7 @@ fn background() -> Value {
 
 #[tokio::test]
 async fn only_programs_of_this_machine_that_know_the_secret_are_let_in() {
-    let world = World::start().await;
+    let world = McpHttpFixture::start().await;
     let body = || initialize().to_string();
     for (request, status) in [
         (world.bare(), StatusCode::UNAUTHORIZED),
@@ -135,7 +135,7 @@ async fn only_programs_of_this_machine_that_know_the_secret_are_let_in() {
 
 #[tokio::test]
 async fn a_session_has_its_own_delegations() {
-    let world = World::start().await;
+    let world = McpHttpFixture::start().await;
     let (one, hello) = world.initialize().await;
     assert_eq!(hello["result"]["serverInfo"]["name"], "attache");
     let (two, _) = world.initialize().await;
@@ -154,7 +154,7 @@ async fn a_session_has_its_own_delegations() {
 
 #[tokio::test]
 async fn a_session_is_ended_once() {
-    let world = World::start().await;
+    let world = McpHttpFixture::start().await;
     let (session, _) = world.initialize().await;
     let end = async |session: &str| {
         let request = world.client.delete(format!("http://{}/mcp", world.address)).bearer_auth(SECRET);
@@ -171,7 +171,7 @@ async fn a_session_is_ended_once() {
 
 #[tokio::test]
 async fn the_new_era_has_no_sessions_so_the_connection_counts() {
-    let world = World::start().await;
+    let world = McpHttpFixture::start().await;
     let (one, two) = (client(), client());
     let session = |result: &Value| result["structuredContent"]["metadata"]["session_id"].as_str().unwrap().to_owned();
     let first = session(&world.call_modern(&one, "delegate", background()).await);
@@ -186,7 +186,7 @@ async fn the_new_era_has_no_sessions_so_the_connection_counts() {
 
 #[tokio::test]
 async fn it_ends_when_it_is_asked_to() {
-    let world = World::start().await;
+    let world = McpHttpFixture::start().await;
     world.initialize().await;
     drop(world.client);
     world.stop.cancel();

@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use attache_mcp::{Agents as _, Answer, Ask, Call, CallRef, Peers, PeersOptions, State, Task, Trouble};
+use attache_mcp::{
+    AgentBackend as _, AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentTask, PeerAgentBackend,
+    PeerAgentOptions, RemoteAgentRequest, ToolError,
+};
 use attache_protocol::{Secret, env::Env};
 use axum::{
     Json, Router,
@@ -16,18 +19,18 @@ use axum::{
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch};
 
-use crate::pipe::{Era, Pipe, options};
+use crate::pipe::{McpEra, McpPipe, options};
 
 /// An A2A agent that asks first, and then repeats what it was told. It writes down which credentials it saw.
 #[derive(Clone)]
-struct Agent {
+struct RecordingA2aAgent {
     origin: String,
     /// Where its card says that it is.
     card_url: String,
     seen: Arc<Mutex<Vec<String>>>,
 }
 
-impl Agent {
+impl RecordingA2aAgent {
     async fn start(card_url: Option<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
@@ -50,7 +53,7 @@ impl Agent {
     }
 }
 
-async fn card(Shared(agent): Shared<Agent>, headers: HeaderMap) -> Json<Value> {
+async fn card(Shared(agent): Shared<RecordingA2aAgent>, headers: HeaderMap) -> Json<Value> {
     agent.note("card", &headers);
     Json(json!({
         "name": "parrot", "description": "Repeats", "version": "1",
@@ -60,7 +63,7 @@ async fn card(Shared(agent): Shared<Agent>, headers: HeaderMap) -> Json<Value> {
     }))
 }
 
-async fn rpc(Shared(agent): Shared<Agent>, headers: HeaderMap, Json(request): Json<Value>) -> Json<Value> {
+async fn rpc(Shared(agent): Shared<RecordingA2aAgent>, headers: HeaderMap, Json(request): Json<Value>) -> Json<Value> {
     let method = request["method"].as_str().unwrap();
     agent.note(method, &headers);
     let message = &request["params"]["message"];
@@ -78,52 +81,58 @@ async fn rpc(Shared(agent): Shared<Agent>, headers: HeaderMap, Json(request): Js
     Json(json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }))
 }
 
-fn peers(keys: &[(&str, &str)]) -> Peers {
+fn peers(keys: &[(&str, &str)]) -> PeerAgentBackend {
     let known = keys.iter().map(|(url, key)| ((*url).to_owned(), Some(Secret::new((*key).to_owned())))).collect();
-    Peers::new(PeersOptions { hub: Box::new(|| None), known, allow: vec![], env: Env::system() }).unwrap()
+    PeerAgentBackend::new(PeerAgentOptions { hub: Box::new(|| None), known, allow: vec![], env: Env::system() })
+        .unwrap()
 }
 
-async fn ask(peers: &Peers, url: &str, task: &str) -> Result<Call, Trouble> {
-    let task = Task { task: task.to_owned(), agent_url: url.to_owned(), agent_type: None, context: None };
-    go_on(peers, Ask::Task(task)).await
+async fn ask(peers: &PeerAgentBackend, url: &str, task: &str) -> Result<AgentCall, ToolError> {
+    let task = AgentTask { task: task.to_owned(), agent_url: url.to_owned(), agent_type: None, context: None };
+    go_on(peers, RemoteAgentRequest::Task(task)).await
 }
 
-async fn go_on(peers: &Peers, ask: Ask) -> Result<Call, Trouble> {
+async fn go_on(peers: &PeerAgentBackend, ask: RemoteAgentRequest) -> Result<AgentCall, ToolError> {
     let (said, _keep) = watch::channel(String::new());
-    peers.ask(attache_mcp::Caller::nobody(), ask, Duration::from_secs(20), &said).await
+    peers.ask(attache_mcp::ToolCaller::local(), ask, Duration::from_secs(20), &said).await
 }
 
 /// The agent's own name for its question is what an answer must name.
 #[tokio::test]
 async fn an_agent_asks_and_only_its_own_question_is_answered() {
-    let agent = Agent::start(None).await;
+    let agent = RecordingA2aAgent::start(None).await;
     let peers = peers(&[(&agent.origin, "key-of-parrot")]);
     let call = ask(&peers, &agent.origin, "say it").await.unwrap();
-    let question = State::InputRequired { question_id: "m".to_owned(), question: "Which language?".to_owned() };
-    assert_eq!(call, Call { call_id: Some("task-1".to_owned()), state: question.clone() });
+    let question =
+        AgentCallState::InputRequired { question_id: "m".to_owned(), question: "Which language?".to_owned() };
+    assert_eq!(call, AgentCall { call_id: Some("task-1".to_owned()), state: question.clone() });
     assert_eq!(agent.seen(), ["card: Bearer key-of-parrot", "SendMessage: Bearer key-of-parrot"]);
 
     // Whoever goes on waiting sends nothing, and is remembered by the call alone.
-    let call = CallRef { call_id: "task-1".to_owned(), agent_url: None };
-    assert_eq!(go_on(&peers, Ask::Wait(call.clone())).await.unwrap().state, question);
+    let call = AgentCallRef { call_id: "task-1".to_owned(), agent_url: None };
+    assert_eq!(go_on(&peers, RemoteAgentRequest::Wait(call.clone())).await.unwrap().state, question);
     assert_eq!(agent.seen(), ["card: Bearer key-of-parrot", "GetTask: Bearer key-of-parrot"]);
     let answer = |question_id: &str| {
-        Ask::Answer(Answer { call: call.clone(), question_id: question_id.to_owned(), answer: "French".to_owned() })
+        RemoteAgentRequest::Answer(AgentCallAnswer {
+            call: call.clone(),
+            question_id: question_id.to_owned(),
+            answer: "French".to_owned(),
+        })
     };
     let refused = go_on(&peers, answer("another")).await.unwrap_err();
     assert_eq!(refused.code, "not_waiting", "{refused}");
     assert!(!agent.seen().iter().any(|seen| seen.starts_with("SendMessage")));
     let call = go_on(&peers, answer("m")).await.unwrap();
-    assert!(matches!(&call.state, State::Completed { summary, .. } if summary == "French"), "{call:?}");
-    let unknown = CallRef { call_id: "task-9".to_owned(), agent_url: None };
-    assert_eq!(go_on(&peers, Ask::Wait(unknown)).await.unwrap_err().code, "invalid_arguments");
+    assert!(matches!(&call.state, AgentCallState::Completed { summary, .. } if summary == "French"), "{call:?}");
+    let unknown = AgentCallRef { call_id: "task-9".to_owned(), agent_url: None };
+    assert_eq!(go_on(&peers, RemoteAgentRequest::Wait(unknown)).await.unwrap_err().code, "invalid_arguments");
 }
 
 #[tokio::test]
 async fn a_key_is_never_sent_to_another_origin() {
-    let other = Agent::start(None).await;
+    let other = RecordingA2aAgent::start(None).await;
     // Its card sends callers, and their keys, elsewhere.
-    let liar = Agent::start(Some(other.origin.clone())).await;
+    let liar = RecordingA2aAgent::start(Some(other.origin.clone())).await;
     let peers = peers(&[(&liar.origin, "key-of-liar")]);
     let refused = ask(&peers, &liar.origin, "say it").await.unwrap_err();
     assert_eq!(refused.code, "egress_refused", "{refused}");
@@ -133,7 +142,7 @@ async fn a_key_is_never_sent_to_another_origin() {
 
 #[tokio::test]
 async fn what_nobody_configured_is_reached_only_if_it_is_public() {
-    let agent = Agent::start(None).await;
+    let agent = RecordingA2aAgent::start(None).await;
     let peers = peers(&[]);
     for url in [agent.origin.as_str(), "http://169.254.169.254/latest", "https://10.0.0.1/", "file:///etc/passwd"] {
         let refused = ask(&peers, url, "say it").await.unwrap_err();
@@ -149,7 +158,7 @@ async fn what_nobody_configured_is_reached_only_if_it_is_public() {
 async fn a_server_without_a_daemon_offers_no_delegations() {
     let mut service = crate::pipe::service(&crate::fakes::FakeDaemon::default(), options());
     service.delegations = None;
-    let mut pipe = Pipe::of(service, Era::Legacy);
+    let mut pipe = McpPipe::of(service, McpEra::Legacy);
     let hello = pipe.initialize("2025-06-18").await;
     assert_eq!(hello["result"]["capabilities"], json!({ "tools": {} }));
     assert!(!hello["result"]["instructions"].as_str().unwrap().contains("delegate"), "{hello}");
@@ -169,13 +178,13 @@ async fn a_server_without_a_daemon_offers_no_delegations() {
 
 #[tokio::test]
 async fn a_private_address_is_called_when_a_person_allowed_it() {
-    let agent = Agent::start(None).await;
+    let agent = RecordingA2aAgent::start(None).await;
     let refused = ask(&peers(&[]), &agent.origin, "hi").await.unwrap_err();
     assert_eq!(refused.code, "egress_refused", "{refused}");
     let command = format!("attache delegations allow --peer {}", agent.origin);
     assert!(refused.hint.contains(&command) && !refused.to_string().contains("--egress-allow"), "{refused}");
     let known = vec![(agent.origin.clone(), None)];
-    let options = PeersOptions { hub: Box::new(|| None), known, allow: vec![], env: Env::system() };
-    let answer = ask(&Peers::new(options).unwrap(), &agent.origin, "hi").await;
+    let options = PeerAgentOptions { hub: Box::new(|| None), known, allow: vec![], env: Env::system() };
+    let answer = ask(&PeerAgentBackend::new(options).unwrap(), &agent.origin, "hi").await;
     assert!(answer.is_ok(), "{answer:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use attache_mcp::{Options, Service};
+use attache_mcp::{McpService, Options};
 use attache_protocol::env::Env;
 use serde_json::{Value, json};
 use tokio::{
@@ -20,14 +20,14 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// Which life cycle the client follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Era {
+pub enum McpEra {
     Legacy,
     Modern,
 }
 
-pub struct Pipe {
+pub struct McpPipe {
     pub daemon: FakeDaemon,
-    era: Era,
+    era: McpEra,
     to: WriteHalf<DuplexStream>,
     from: Lines<BufReader<ReadHalf<DuplexStream>>>,
     server: JoinHandle<Result<(), String>>,
@@ -37,30 +37,34 @@ pub struct Pipe {
 }
 
 pub fn options() -> Options {
-    Options { patience: Duration::from_secs(30), beat: Duration::from_millis(20), env: Env::system() }
+    Options {
+        answer_timeout: Duration::from_secs(30),
+        progress_interval: Duration::from_millis(20),
+        env: Env::system(),
+    }
 }
 
-pub fn service(daemon: &FakeDaemon, options: Options) -> Service {
-    Service { agents: Arc::new(FakeAgents::default()), delegations: Some(Arc::new(daemon.clone())), options }
+pub fn service(daemon: &FakeDaemon, options: Options) -> McpService {
+    McpService { agents: Arc::new(FakeAgents::default()), delegations: Some(Arc::new(daemon.clone())), options }
 }
 
-impl Pipe {
+impl McpPipe {
     /// A client that has said hello.
-    pub async fn open(era: Era, options: Options) -> Self {
+    pub async fn open(era: McpEra, options: Options) -> Self {
         let daemon = FakeDaemon::default();
         let mut pipe = Self::silent(&daemon, era, options);
-        if era == Era::Legacy {
+        if era == McpEra::Legacy {
             pipe.initialize("2025-06-18").await;
         }
         pipe
     }
 
     /// A client that has said nothing.
-    pub fn silent(daemon: &FakeDaemon, era: Era, options: Options) -> Self {
+    pub fn silent(daemon: &FakeDaemon, era: McpEra, options: Options) -> Self {
         Self { daemon: daemon.clone(), ..Self::of(service(daemon, options), era) }
     }
 
-    pub fn of(service: Service, era: Era) -> Self {
+    pub fn of(service: McpService, era: McpEra) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let server = tokio::spawn(async move {
             let (input, output) = tokio::io::split(theirs);
@@ -95,7 +99,7 @@ impl Pipe {
     /// Sends a request and does not wait for its answer.
     pub async fn begin(&mut self, method: &str, mut params: Value) -> u64 {
         self.next += 1;
-        if self.era == Era::Modern && method != "initialize" {
+        if self.era == McpEra::Modern && method != "initialize" {
             let meta = params.as_object_mut().unwrap().entry("_meta").or_insert(json!({}));
             meta["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
             meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "t", "version": "1" });

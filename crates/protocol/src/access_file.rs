@@ -18,17 +18,17 @@ use std::fmt;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput};
 
-use crate::rules::access::{self, Entry, Fallback, Glob, Pattern, Rules};
+use crate::rules::access::{self, AccessPattern, AccessRule, AccessRuleSet, Fallback, NameGlob};
 
 /// Everything that is wrong with a file, in the order of its lines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Report {
-    pub mistakes: Vec<Mistake>,
+pub struct RulesFileReport {
+    pub mistakes: Vec<RulesFileMistake>,
 }
 
 /// One thing that is wrong, where it is, and what to do. Lines and columns count from 1, as editors do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
+pub struct RulesFileMistake {
     pub line: usize,
     pub column: usize,
     pub what: String,
@@ -36,39 +36,39 @@ pub struct Mistake {
 }
 
 /// A piece of YAML with its place.
-struct Node<'a> {
+struct YamlNode<'a> {
     at: Marker,
-    value: Value<'a>,
+    value: YamlValue<'a>,
 }
 
-enum Value<'a> {
+enum YamlValue<'a> {
     Text(std::borrow::Cow<'a, str>),
     /// Nothing was written.
     Empty,
-    List(Vec<Node<'a>>),
-    Map(Vec<(Node<'a>, Node<'a>)>),
+    List(Vec<YamlNode<'a>>),
+    Map(Vec<(YamlNode<'a>, YamlNode<'a>)>),
 }
 
-struct Reader<'a> {
+struct RulesFileReader<'a> {
     parser: Parser<'a, StrInput<'a>>,
     text: &'a str,
 }
 
 /// Rules are short. What is larger or deeper is another file.
-const LARGEST: usize = 1 << 20;
-const DEEPEST: usize = 8;
+const MAX_FILE_BYTES: usize = 1 << 20;
+const MAX_NESTING: usize = 8;
 
-pub fn parse(text: &str) -> Result<Rules, Report> {
-    if text.len() > LARGEST {
-        let mistake = Mistake::new(
+pub fn parse(text: &str) -> Result<AccessRuleSet, RulesFileReport> {
+    if text.len() > MAX_FILE_BYTES {
+        let mistake = RulesFileMistake::new(
             Marker::new(0, 1, 0),
-            format!("the file has {} bytes, and {LARGEST} are the most", text.len()),
+            format!("the file has {} bytes, and {MAX_FILE_BYTES} are the most", text.len()),
             "Check that it is the permissions file; use patterns with * instead of long lists.",
         );
-        return Err(Report { mistakes: vec![mistake] });
+        return Err(RulesFileReport { mistakes: vec![mistake] });
     }
-    let document = Reader { parser: Parser::new_from_str(text), text }.document();
-    let document = document.map_err(|mistake| Report { mistakes: vec![*mistake] })?;
+    let document = RulesFileReader { parser: Parser::new_from_str(text), text }.document();
+    let document = document.map_err(|mistake| RulesFileReport { mistakes: vec![*mistake] })?;
     let mut mistakes = Vec::new();
     let rules = match document {
         Some(document) if !document.is_blank() => rules(document, &mut mistakes),
@@ -76,16 +76,16 @@ pub fn parse(text: &str) -> Result<Rules, Report> {
             // A file that was emptied by mistake must not open what `default: deny` kept shut.
             let at = blank.map_or(Marker::new(0, 1, 0), |document| document.at);
             let hint = "Write `default: own` if agents shall reach what is their own user's and what is shared.";
-            mistakes.push(Mistake::new(at, "there are no rules here".to_owned(), hint));
-            Rules::default()
+            mistakes.push(RulesFileMistake::new(at, "there are no rules here".to_owned(), hint));
+            AccessRuleSet::default()
         }
     };
     mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
-    if mistakes.is_empty() { Ok(rules) } else { Err(Report { mistakes }) }
+    if mistakes.is_empty() { Ok(rules) } else { Err(RulesFileReport { mistakes }) }
 }
 
 /// Writes the rules so that [`parse`] reads the same ones back.
-pub fn render(rules: &Rules) -> String {
+pub fn render(rules: &AccessRuleSet) -> String {
     use fmt::Write as _;
     let mut text = format!("default: {}\n", rules.fallback.as_str());
     text.push_str(if rules.entries.is_empty() { "agents: {}\n" } else { "agents:\n" });
@@ -110,8 +110,8 @@ fn quoted(text: &str) -> String {
     if is_plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
-fn rules(document: Node<'_>, mistakes: &mut Vec<Mistake>) -> Rules {
-    let mut rules = Rules::default();
+fn rules(document: YamlNode<'_>, mistakes: &mut Vec<RulesFileMistake>) -> AccessRuleSet {
+    let mut rules = AccessRuleSet::default();
     for (key, value) in members(document, "the file", &["default", "agents"], mistakes) {
         match &*key {
             "default" => match fallback(&value) {
@@ -124,24 +124,24 @@ fn rules(document: Node<'_>, mistakes: &mut Vec<Mistake>) -> Rules {
     rules
 }
 
-fn fallback(node: &Node<'_>) -> Result<Fallback, Mistake> {
+fn fallback(node: &YamlNode<'_>) -> Result<Fallback, RulesFileMistake> {
     let hint = "Write `default: own`, `default: deny` or `default: allow`.";
-    let Value::Text(text) = &node.value else {
-        return Err(Mistake::new(node.at, "the default is not a word".to_owned(), hint));
+    let YamlValue::Text(text) = &node.value else {
+        return Err(RulesFileMistake::new(node.at, "the default is not a word".to_owned(), hint));
     };
     Fallback::from_text(text)
-        .ok_or_else(|| Mistake::new(node.at, format!("`{}` is no default", text.escape_debug()), hint))
+        .ok_or_else(|| RulesFileMistake::new(node.at, format!("`{}` is no default", text.escape_debug()), hint))
 }
 
-fn entries(node: Node<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::new();
+fn entries(node: YamlNode<'_>, mistakes: &mut Vec<RulesFileMistake>) -> Vec<AccessRule> {
+    let mut entries: Vec<AccessRule> = Vec::new();
     let at = node.at;
     let agents = match node.value {
-        Value::Map(agents) => agents,
-        Value::Empty => Vec::new(),
-        Value::Text(_) | Value::List(_) => {
+        YamlValue::Map(agents) => agents,
+        YamlValue::Empty => Vec::new(),
+        YamlValue::Text(_) | YamlValue::List(_) => {
             let hint = "Write each agent's name and a colon on a line of its own, two spaces further in.";
-            mistakes.push(Mistake::new(at, "`agents` does not list agents".to_owned(), hint));
+            mistakes.push(RulesFileMistake::new(at, "`agents` does not list agents".to_owned(), hint));
             Vec::new()
         }
     };
@@ -149,7 +149,7 @@ fn entries(node: Node<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Entry> {
         let name = match name(&key) {
             Ok(name) if entries.iter().any(|entry| entry.agents == name) => {
                 let what = format!("`{name}` is written twice");
-                mistakes.push(Mistake::new(key.at, what, "Put all of its rules below one of them."));
+                mistakes.push(RulesFileMistake::new(key.at, what, "Put all of its rules below one of them."));
                 continue;
             }
             Ok(name) => name,
@@ -159,7 +159,7 @@ fn entries(node: Node<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Entry> {
             }
         };
         let what = format!("`{name}`");
-        let mut entry = Entry { agents: name, can_access: Vec::new(), cannot_access: Vec::new() };
+        let mut entry = AccessRule { agents: name, can_access: Vec::new(), cannot_access: Vec::new() };
         for (key, value) in members(value, &what, &["can_access", "cannot_access"], mistakes) {
             let list = if key == "can_access" { &mut entry.can_access } else { &mut entry.cannot_access };
             *list = patterns(&key, value, mistakes);
@@ -169,36 +169,44 @@ fn entries(node: Node<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Entry> {
     entries
 }
 
-fn name(node: &Node<'_>) -> Result<Glob, Mistake> {
+fn name(node: &YamlNode<'_>) -> Result<NameGlob, RulesFileMistake> {
     let hint = "Write an agent's name, its id, or a pattern in quotes.";
-    let Value::Text(text) = &node.value else {
-        return Err(Mistake::new(node.at, "this is not the name of an agent".to_owned(), hint));
+    let YamlValue::Text(text) = &node.value else {
+        return Err(RulesFileMistake::new(node.at, "this is not the name of an agent".to_owned(), hint));
     };
     if text.contains('/') {
-        return Err(Mistake::new(node.at, format!("`{}` is not the name of an agent", text.escape_debug()), hint));
+        return Err(RulesFileMistake::new(
+            node.at,
+            format!("`{}` is not the name of an agent", text.escape_debug()),
+            hint,
+        ));
     }
-    text.parse().map_err(|mistake| Mistake::of(node.at, mistake))
+    text.parse().map_err(|mistake| RulesFileMistake::of(node.at, mistake))
 }
 
-fn patterns(key: &str, node: Node<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Pattern> {
+fn patterns(key: &str, node: YamlNode<'_>, mistakes: &mut Vec<RulesFileMistake>) -> Vec<AccessPattern> {
     let hint = "Write each pattern on a line of its own, as in `- resources/public/*`.";
     let items = match node.value {
-        Value::List(items) => items,
-        Value::Empty => return Vec::new(),
-        Value::Text(_) | Value::Map(_) => {
-            mistakes.push(Mistake::new(node.at, format!("`{key}` is not a list"), hint));
+        YamlValue::List(items) => items,
+        YamlValue::Empty => return Vec::new(),
+        YamlValue::Text(_) | YamlValue::Map(_) => {
+            mistakes.push(RulesFileMistake::new(node.at, format!("`{key}` is not a list"), hint));
             return Vec::new();
         }
     };
     let mut patterns = Vec::new();
     for item in items {
         match &item.value {
-            Value::Text(text) => match text.parse() {
+            YamlValue::Text(text) => match text.parse() {
                 Ok(pattern) => patterns.push(pattern),
-                Err(mistake) => mistakes.push(Mistake::of(item.at, mistake)),
+                Err(mistake) => mistakes.push(RulesFileMistake::of(item.at, mistake)),
             },
-            Value::Empty | Value::List(_) | Value::Map(_) => {
-                mistakes.push(Mistake::new(item.at, format!("`{key}` has something that is no pattern"), hint));
+            YamlValue::Empty | YamlValue::List(_) | YamlValue::Map(_) => {
+                mistakes.push(RulesFileMistake::new(
+                    item.at,
+                    format!("`{key}` has something that is no pattern"),
+                    hint,
+                ));
             }
         }
     }
@@ -206,27 +214,36 @@ fn patterns(key: &str, node: Node<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Patte
 }
 
 /// The members of a map whose names are known; each may be there once.
-fn members<'a>(node: Node<'a>, what: &str, known: &[&str], mistakes: &mut Vec<Mistake>) -> Vec<(String, Node<'a>)> {
+fn members<'a>(
+    node: YamlNode<'a>,
+    what: &str,
+    known: &[&str],
+    mistakes: &mut Vec<RulesFileMistake>,
+) -> Vec<(String, YamlNode<'a>)> {
     let names: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
     let hint = format!("There may be {}, each once.", names.join(" and "));
     let pairs = match node.value {
-        Value::Map(pairs) => pairs,
-        Value::Empty => Vec::new(),
-        Value::Text(_) | Value::List(_) => {
-            mistakes.push(Mistake::new(node.at, format!("{what} has no members with names"), &hint));
+        YamlValue::Map(pairs) => pairs,
+        YamlValue::Empty => Vec::new(),
+        YamlValue::Text(_) | YamlValue::List(_) => {
+            mistakes.push(RulesFileMistake::new(node.at, format!("{what} has no members with names"), &hint));
             Vec::new()
         }
     };
-    let mut members: Vec<(String, Node<'a>)> = Vec::new();
+    let mut members: Vec<(String, YamlNode<'a>)> = Vec::new();
     for (key, value) in pairs {
         let name = match &key.value {
-            Value::Text(name) => name.to_string(),
-            Value::Empty | Value::List(_) | Value::Map(_) => String::new(),
+            YamlValue::Text(name) => name.to_string(),
+            YamlValue::Empty | YamlValue::List(_) | YamlValue::Map(_) => String::new(),
         };
         if !known.contains(&name.as_str()) {
-            mistakes.push(Mistake::new(key.at, format!("{what} cannot have `{}`", name.escape_debug()), &hint));
+            mistakes.push(RulesFileMistake::new(
+                key.at,
+                format!("{what} cannot have `{}`", name.escape_debug()),
+                &hint,
+            ));
         } else if members.iter().any(|(before, _)| *before == name) {
-            mistakes.push(Mistake::new(key.at, format!("{what} has `{name}` twice"), &hint));
+            mistakes.push(RulesFileMistake::new(key.at, format!("{what} has `{name}` twice"), &hint));
         } else {
             members.push((name, value));
         }
@@ -234,24 +251,24 @@ fn members<'a>(node: Node<'a>, what: &str, known: &[&str], mistakes: &mut Vec<Mi
     members
 }
 
-// === impl Node ===
+// === impl YamlNode ===
 
-impl Node<'_> {
+impl YamlNode<'_> {
     /// Whether nothing is said.
     fn is_blank(&self) -> bool {
         match &self.value {
-            Value::Empty => true,
-            Value::Map(pairs) => pairs.is_empty(),
-            Value::Text(_) | Value::List(_) => false,
+            YamlValue::Empty => true,
+            YamlValue::Map(pairs) => pairs.is_empty(),
+            YamlValue::Text(_) | YamlValue::List(_) => false,
         }
     }
 }
 
-// === impl Reader ===
+// === impl RulesFileReader ===
 
-impl<'a> Reader<'a> {
+impl<'a> RulesFileReader<'a> {
     /// The one document of the file; `None` when there is nothing but comments.
-    fn document(mut self) -> Result<Option<Node<'a>>, Box<Mistake>> {
+    fn document(mut self) -> Result<Option<YamlNode<'a>>, Box<RulesFileMistake>> {
         let mut document = None;
         loop {
             let (event, span) = self.event()?;
@@ -259,7 +276,11 @@ impl<'a> Reader<'a> {
                 Event::StreamEnd => return Ok(document),
                 Event::DocumentStart(_) if document.is_some() => {
                     let what = "a second document begins here".to_owned();
-                    return Err(Box::new(Mistake::new(span.start, what, "Remove the line `---` and merge the two.")));
+                    return Err(Box::new(RulesFileMistake::new(
+                        span.start,
+                        what,
+                        "Remove the line `---` and merge the two.",
+                    )));
                 }
                 Event::DocumentStart(_) => {
                     let first = self.event()?;
@@ -271,25 +292,25 @@ impl<'a> Reader<'a> {
                 | Event::SequenceStart(..)
                 | Event::SequenceEnd
                 | Event::MappingStart(..)
-                | Event::MappingEnd => return Err(Box::new(Mistake::clever(span.start))),
+                | Event::MappingEnd => return Err(Box::new(RulesFileMistake::clever(span.start))),
             }
         }
     }
 
-    fn node(&mut self, (event, span): (Event<'a>, Span), depth: usize) -> Result<Node<'a>, Box<Mistake>> {
+    fn node(&mut self, (event, span): (Event<'a>, Span), depth: usize) -> Result<YamlNode<'a>, Box<RulesFileMistake>> {
         let at = span.start;
-        if depth > DEEPEST {
+        if depth > MAX_NESTING {
             let hint = "The deepest thing is a pattern in a list of an agent.";
-            return Err(Box::new(Mistake::new(at, "this is nested too deep".to_owned(), hint)));
+            return Err(Box::new(RulesFileMistake::new(at, "this is nested too deep".to_owned(), hint)));
         }
         let value = match event {
-            Event::Scalar(text, ScalarStyle::Plain, 0, None) if matches!(&*text, "" | "~" | "null") => Value::Empty,
-            Event::Scalar(text, _, 0, None) => Value::Text(text),
+            Event::Scalar(text, ScalarStyle::Plain, 0, None) if matches!(&*text, "" | "~" | "null") => YamlValue::Empty,
+            Event::Scalar(text, _, 0, None) => YamlValue::Text(text),
             Event::SequenceStart(0, None) => {
                 let mut items = Vec::new();
                 loop {
                     match self.event()? {
-                        (Event::SequenceEnd, _) => break Value::List(items),
+                        (Event::SequenceEnd, _) => break YamlValue::List(items),
                         item => items.push(self.node(item, depth + 1)?),
                     }
                 }
@@ -298,7 +319,7 @@ impl<'a> Reader<'a> {
                 let mut pairs = Vec::new();
                 loop {
                     match self.event()? {
-                        (Event::MappingEnd, _) => break Value::Map(pairs),
+                        (Event::MappingEnd, _) => break YamlValue::Map(pairs),
                         key => {
                             let key = self.node(key, depth + 1)?;
                             let value = self.event()?;
@@ -308,12 +329,12 @@ impl<'a> Reader<'a> {
                 }
             }
             // Anchors, aliases and tags could make a short file mean a long one; rules need none of them.
-            _ => return Err(Box::new(Mistake::clever(at))),
+            _ => return Err(Box::new(RulesFileMistake::clever(at))),
         };
-        Ok(Node { at, value })
+        Ok(YamlNode { at, value })
     }
 
-    fn event(&mut self) -> Result<(Event<'a>, Span), Box<Mistake>> {
+    fn event(&mut self) -> Result<(Event<'a>, Span), Box<RulesFileMistake>> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(Box::new(self.not_yaml(&error))),
@@ -321,7 +342,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn not_yaml(&self, error: &ScanError) -> Mistake {
+    fn not_yaml(&self, error: &ScanError) -> RulesFileMistake {
         let at = *error.marker();
         let line = self.text.lines().nth(at.line().saturating_sub(1)).unwrap_or_default().trim_start();
         let begins_with_a_star = line.trim_start_matches("- ").starts_with('*');
@@ -330,18 +351,18 @@ impl<'a> Reader<'a> {
         } else {
             "Indent with spaces, two more for each level, and write `name:` and `- pattern` as in the example."
         };
-        Mistake::new(at, format!("this is not YAML ({})", error.info()), hint)
+        RulesFileMistake::new(at, format!("this is not YAML ({})", error.info()), hint)
     }
 }
 
-// === impl Mistake ===
+// === impl RulesFileMistake ===
 
-impl Mistake {
+impl RulesFileMistake {
     fn new(at: Marker, what: String, hint: &str) -> Self {
         Self { line: at.line(), column: at.col() + 1, what, hint: hint.to_owned() }
     }
 
-    fn of(at: Marker, access::Mistake { what, hint }: access::Mistake) -> Self {
+    fn of(at: Marker, access::PatternError { what, hint }: access::PatternError) -> Self {
         Self { line: at.line(), column: at.col() + 1, what, hint }
     }
 
@@ -351,16 +372,16 @@ impl Mistake {
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for RulesFileMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { line, column, what, hint } = self;
         write!(f, "line {line}, column {column}: {what}. {hint}")
     }
 }
 
-// === impl Report ===
+// === impl RulesFileReport ===
 
-impl fmt::Display for Report {
+impl fmt::Display for RulesFileReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, mistake) in self.mistakes.iter().enumerate() {
             let separator = if index == 0 { "" } else { "\n" };

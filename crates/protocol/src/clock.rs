@@ -6,7 +6,7 @@ use crate::time::Timestamp;
 
 /// What the machine's clocks say at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Clocks {
+pub struct MachineClocks {
     /// The time of day, which people and time servers set.
     pub wall: Timestamp,
     /// How long the machine has been up, suspended or not.
@@ -30,13 +30,13 @@ pub struct SteadyClock {
 /// Less is no difference.
 const TOLERANCE: i64 = 1000;
 /// A clock that was set for less long is not followed: somebody corrects a mistake.
-const BELIEVED_AFTER: Duration = Duration::from_secs(60);
+const CLOCK_SET_TIMEOUT: Duration = Duration::from_secs(60);
 /// One part in so many.
-const FOLLOWED_BY: i64 = 10;
+const SLEW_DIVISOR: i64 = 10;
 
-// === impl Clocks ===
+// === impl MachineClocks ===
 
-impl Clocks {
+impl MachineClocks {
     #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
     pub(crate) fn of_machine() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
@@ -54,7 +54,7 @@ impl SteadyClock {
         Self { began: None, set_at: None, followed: Duration::ZERO }
     }
 
-    pub fn now(&mut self, clocks: Clocks) -> Timestamp {
+    pub fn now(&mut self, clocks: MachineClocks) -> Timestamp {
         let says = clocks.wall.millis().saturating_sub(millis(clocks.up));
         let began = *self.began.get_or_insert(says);
         let ahead = says.saturating_sub(began);
@@ -62,8 +62,8 @@ impl SteadyClock {
             self.set_at = None;
         } else {
             let set_at = *self.set_at.get_or_insert(clocks.up);
-            let from = self.followed.max(set_at + BELIEVED_AFTER);
-            let most = millis(clocks.up.saturating_sub(from)) / FOLLOWED_BY;
+            let from = self.followed.max(set_at + CLOCK_SET_TIMEOUT);
+            let most = millis(clocks.up.saturating_sub(from)) / SLEW_DIVISOR;
             if most > 0 {
                 self.followed = clocks.up;
                 self.began = Some(began + ahead.clamp(-most, most));
@@ -73,19 +73,19 @@ impl SteadyClock {
     }
 
     /// By how much the machine's clock is ahead, when it was set.
-    pub(crate) fn set_by(&mut self, clocks: Clocks) -> Option<i64> {
+    pub(crate) fn set_by(&mut self, clocks: MachineClocks) -> Option<i64> {
         let ahead = clocks.wall.millis().saturating_sub(self.now(clocks).millis());
         (ahead.abs() > TOLERANCE).then_some(ahead)
     }
 
-    pub(crate) fn not_before(&mut self, at: Timestamp, clocks: Clocks) {
+    pub(crate) fn not_before(&mut self, at: Timestamp, clocks: MachineClocks) {
         let behind = at.millis().saturating_sub(self.now(clocks).millis());
         if behind > 0 {
             self.began = self.began.map(|began| began.saturating_add(behind));
         }
     }
 
-    fn read(&self, clocks: Clocks) -> Timestamp {
+    fn read(&self, clocks: MachineClocks) -> Timestamp {
         Timestamp::from_millis(self.began.unwrap_or(0).saturating_add(millis(clocks.up)))
     }
 }
@@ -108,13 +108,13 @@ mod tests {
 
     /// A machine that can be set and waited for.
     struct Machine {
-        clocks: Clocks,
+        clocks: MachineClocks,
         steady: SteadyClock,
     }
 
     impl Machine {
         fn new() -> Self {
-            let clocks = Clocks { wall: Timestamp::from_millis(100 * DAY), ..Clocks::default() };
+            let clocks = MachineClocks { wall: Timestamp::from_millis(100 * DAY), ..MachineClocks::default() };
             let mut steady = SteadyClock::new();
             steady.now(clocks);
             Self { clocks, steady }

@@ -9,26 +9,26 @@ use std::{
 use uuid::Uuid;
 
 use crate::{
-    clock::{Clocks, SteadyClock},
+    clock::{MachineClocks, SteadyClock},
     id::{
-        AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
-        RuntimeId, TenantId, TunnelId, UserId,
+        AgentId, ArtifactId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
+        RuntimeId, TenantId, TunnelId, UserId, WorkerRequestId,
     },
     time::Timestamp,
 };
 
 /// Where the current time, random bytes and new ids come from.
 #[derive(Clone)]
-pub struct Env(Source);
+pub struct Env(EnvSource);
 
 #[derive(Clone)]
-enum Source {
+enum EnvSource {
     System,
-    Seeded(Arc<Mutex<Seeded>>),
+    Seeded(Arc<Mutex<SeededEnv>>),
 }
 
-struct Seeded {
-    clocks: Clocks,
+struct SeededEnv {
+    clocks: MachineClocks,
     steady: SteadyClock,
     random: blake3::OutputReader,
 }
@@ -43,16 +43,16 @@ static STEADY: Mutex<SteadyClock> = Mutex::new(SteadyClock::new());
 impl Env {
     /// The machine's clock and random source.
     pub const fn system() -> Self {
-        Self(Source::System)
+        Self(EnvSource::System)
     }
 
     /// A clock that stands still until it is moved, and randomness that repeats for the same seed.
     pub fn seeded(seed: u64) -> Self {
         let random = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
-        let clocks = Clocks { wall: Timestamp::from_millis(1_700_000_000_000), ..Clocks::default() };
+        let clocks = MachineClocks { wall: Timestamp::from_millis(1_700_000_000_000), ..MachineClocks::default() };
         let mut steady = SteadyClock::new();
         steady.now(clocks);
-        Self(Source::Seeded(Arc::new(Mutex::new(Seeded { clocks, steady, random }))))
+        Self(EnvSource::Seeded(Arc::new(Mutex::new(SeededEnv { clocks, steady, random }))))
     }
 
     /// The time, by a clock that only ever goes forward: it goes on from the machine's clock as it was at the start, by the
@@ -77,10 +77,12 @@ impl Env {
         self.with_clock(|steady, clocks| steady.not_before(at, clocks));
     }
 
-    fn with_clock<T>(&self, read: impl FnOnce(&mut SteadyClock, Clocks) -> T) -> T {
+    fn with_clock<T>(&self, read: impl FnOnce(&mut SteadyClock, MachineClocks) -> T) -> T {
         match &self.0 {
-            Source::System => read(&mut STEADY.lock().unwrap_or_else(PoisonError::into_inner), Clocks::of_machine()),
-            Source::Seeded(seeded) => {
+            EnvSource::System => {
+                read(&mut STEADY.lock().unwrap_or_else(PoisonError::into_inner), MachineClocks::of_machine())
+            }
+            EnvSource::Seeded(seeded) => {
                 let mut seeded = seeded.lock().unwrap_or_else(PoisonError::into_inner);
                 let clocks = seeded.clocks;
                 read(&mut seeded.steady, clocks)
@@ -92,8 +94,8 @@ impl Env {
     /// suspended, and nobody sets it.
     pub fn awake(&self) -> Duration {
         match &self.0 {
-            Source::System => BEGAN.elapsed(),
-            Source::Seeded(seeded) => seeded.lock().unwrap_or_else(PoisonError::into_inner).clocks.awake,
+            EnvSource::System => BEGAN.elapsed(),
+            EnvSource::Seeded(seeded) => seeded.lock().unwrap_or_else(PoisonError::into_inner).clocks.awake,
         }
     }
 
@@ -119,16 +121,16 @@ impl Env {
         self.move_clocks(|clocks| clocks.wall = Timestamp::from_millis(clocks.wall.millis() + by_millis));
     }
 
-    fn move_clocks(&self, change: impl FnOnce(&mut Clocks)) {
-        if let Source::Seeded(seeded) = &self.0 {
+    fn move_clocks(&self, change: impl FnOnce(&mut MachineClocks)) {
+        if let EnvSource::Seeded(seeded) = &self.0 {
             change(&mut seeded.lock().unwrap_or_else(PoisonError::into_inner).clocks);
         }
     }
 
     pub fn fill(&self, bytes: &mut [u8]) {
         match &self.0 {
-            Source::System => getrandom::fill(bytes).expect("the operating system always has randomness"),
-            Source::Seeded(seeded) => seeded.lock().unwrap_or_else(PoisonError::into_inner).random.fill(bytes),
+            EnvSource::System => getrandom::fill(bytes).expect("the operating system always has randomness"),
+            EnvSource::Seeded(seeded) => seeded.lock().unwrap_or_else(PoisonError::into_inner).random.fill(bytes),
         }
     }
 
@@ -188,8 +190,8 @@ impl Env {
         GrantId::from_uuid(self.uuid())
     }
 
-    pub fn ask_id(&self) -> AskId {
-        AskId::from_uuid(self.uuid())
+    pub fn worker_request_id(&self) -> WorkerRequestId {
+        WorkerRequestId::from_uuid(self.uuid())
     }
 
     pub fn input_id(&self) -> InputId {
@@ -204,8 +206,8 @@ impl Env {
 impl fmt::Debug for Env {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Source::System => "Env::system",
-            Source::Seeded(_) => "Env::seeded",
+            EnvSource::System => "Env::system",
+            EnvSource::Seeded(_) => "Env::seeded",
         })
     }
 }

@@ -117,13 +117,13 @@ codes! {
 /// The body of every error answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ErrorBody)]
-pub struct Body {
-    pub error: Detail,
+pub struct ErrorBody {
+    pub error: ErrorDetail,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ErrorDetail)]
-pub struct Detail {
+pub struct ErrorDetail {
     pub code: String,
     pub message: String,
     pub hint: String,

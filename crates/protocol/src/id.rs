@@ -8,14 +8,14 @@ use uuid::Uuid;
 /// A text that is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not an id of the form `{prefix}…`")]
-pub struct ParseError {
+pub struct IdParseError {
     given: String,
     prefix: &'static str,
 }
 
-// === impl ParseError ===
+// === impl IdParseError ===
 
-impl ParseError {
+impl IdParseError {
     fn new(text: &str, prefix: &'static str) -> Self {
         let given = text.chars().take(80).collect::<String>();
         Self { given: crate::secret::mask(&given).into_owned(), prefix }
@@ -23,9 +23,9 @@ impl ParseError {
 }
 
 /// The uuid after the prefix.
-pub(crate) fn parse_uuid(text: &str, prefix: &'static str) -> Result<Uuid, ParseError> {
+pub(crate) fn parse_uuid(text: &str, prefix: &'static str) -> Result<Uuid, IdParseError> {
     let uuid = text.strip_prefix(prefix).and_then(|rest| Uuid::try_parse(rest).ok());
-    uuid.ok_or_else(|| ParseError::new(text, prefix))
+    uuid.ok_or_else(|| IdParseError::new(text, prefix))
 }
 
 macro_rules! ids {
@@ -59,9 +59,9 @@ macro_rules! ids {
         }
 
         impl FromStr for $name {
-            type Err = ParseError;
+            type Err = IdParseError;
 
-            fn from_str(text: &str) -> Result<Self, ParseError> {
+            fn from_str(text: &str) -> Result<Self, IdParseError> {
                 parse_uuid(text, $prefix).map(Self)
             }
         }
@@ -116,7 +116,7 @@ ids! {
     /// A standing answer to permission requests.
     GrantId = "gnt_";
     /// A question that a worker waits for: input from its caller, or a tool call that the caller's engine makes.
-    AskId = "ask_";
+    WorkerRequestId = "ask_";
     /// One piece of input that a caller gave to a run.
     InputId = "inp_";
     /// One thing to tell a webhook; shares the uuid of what it tells of.

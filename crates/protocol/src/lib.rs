@@ -20,10 +20,10 @@ pub mod wire;
 pub use error::Code;
 pub use event_kind::{EventKind, EventScope};
 pub use id::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, KeyId,
-    MessageId, PermissionId, RunId, RuntimeId, TenantId, TunnelId, UserId, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, KeyId, MessageId,
+    PermissionId, RunId, RuntimeId, TenantId, TunnelId, UserId, WorkerRequestId, WorkspaceId,
 };
 pub use json::Json;
-pub use pin::Pin;
+pub use pin::KeyPin;
 pub use secret::Secret;
 pub use time::Timestamp;

@@ -9,7 +9,7 @@ pub const GENESIS: [u8; 32] = [0; 32];
 
 /// The data of `log.removed`: rows that retention removed from the front of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Removal {
+pub struct LogRemoval {
     /// The last of them.
     pub through: i64,
     /// Hex of the chain's hash there.
@@ -19,7 +19,7 @@ pub struct Removal {
 /// One row of a tenant's log: life-cycle event, audit record and feed item in one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = LogRow)]
-pub struct Row {
+pub struct LogRow {
     pub seq: i64,
     pub at: Timestamp,
     /// Who caused it, as `kind:id`, for example `key:key_…`, `runtime:rtm_…` or `system`.
@@ -38,7 +38,7 @@ pub struct Row {
 
 /// The fields that the chain covers, in order.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
+pub struct ChainedFields<'a> {
     pub seq: i64,
     pub at: Timestamp,
     pub actor: &'a str,
@@ -48,9 +48,9 @@ pub struct Entry<'a> {
     pub data: &'a str,
 }
 
-// === impl Entry ===
+// === impl ChainedFields ===
 
-impl Entry<'_> {
+impl ChainedFields<'_> {
     /// The chain's hash after this entry. Every field is length-prefixed, so no two entries share an encoding.
     pub fn chain(&self, previous: &[u8; 32]) -> [u8; 32] {
         // One buffer and one call: many small updates cost more than the hash itself.
@@ -82,16 +82,16 @@ impl Entry<'_> {
     }
 }
 
-// === impl Row ===
+// === impl LogRow ===
 
-impl Row {
+impl LogRow {
     /// `None` for a kind that this build does not know.
     pub fn event_kind(&self) -> Option<EventKind> {
         EventKind::parse(&self.kind)
     }
 
-    pub fn entry(&self) -> Entry<'_> {
-        Entry {
+    pub fn entry(&self) -> ChainedFields<'_> {
+        ChainedFields {
             seq: self.seq,
             at: self.at,
             actor: &self.actor,
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn every_field_enters_the_hash() {
         let run = crate::env::Env::seeded(1).run_id();
-        let entry = Entry {
+        let entry = ChainedFields {
             seq: 1,
             at: Timestamp::from_millis(1),
             actor: "system",
@@ -143,16 +143,16 @@ mod tests {
             run_seq: None,
             data: "{}",
         };
-        let hash = |entry: Entry<'_>| entry.chain(&GENESIS);
+        let hash = |entry: ChainedFields<'_>| entry.chain(&GENESIS);
         let all = [
             hash(entry),
-            hash(Entry { run_seq: Some(0), ..entry }),
-            hash(Entry { run_seq: Some(7), ..entry }),
-            hash(Entry { run: Some(run), ..entry }),
-            hash(Entry { run: Some(run), run_seq: Some(0), ..entry }),
-            hash(Entry { run: Some(run), run_seq: Some(7), ..entry }),
-            hash(Entry { actor: "systema", kind: ".b", ..entry }),
-            hash(Entry { at: Timestamp::from_millis(2), ..entry }),
+            hash(ChainedFields { run_seq: Some(0), ..entry }),
+            hash(ChainedFields { run_seq: Some(7), ..entry }),
+            hash(ChainedFields { run: Some(run), ..entry }),
+            hash(ChainedFields { run: Some(run), run_seq: Some(0), ..entry }),
+            hash(ChainedFields { run: Some(run), run_seq: Some(7), ..entry }),
+            hash(ChainedFields { actor: "systema", kind: ".b", ..entry }),
+            hash(ChainedFields { at: Timestamp::from_millis(2), ..entry }),
         ];
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());

@@ -11,7 +11,7 @@ pub struct Timestamp(i64);
 /// A text that is not an RFC 3339 time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a time; write it like 2026-11-15T09:30:00.000Z")]
-pub struct ParseError;
+pub struct TimestampParseError;
 
 /// The last instant that the wire form can show (in the last days of the year 9999).
 const LATEST: i64 = 253_402_000_000_000;
@@ -54,10 +54,10 @@ impl fmt::Display for Timestamp {
 }
 
 impl FromStr for Timestamp {
-    type Err = ParseError;
+    type Err = TimestampParseError;
 
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        let parsed: jiff::Timestamp = text.parse().map_err(|_| ParseError)?;
+    fn from_str(text: &str) -> Result<Self, TimestampParseError> {
+        let parsed: jiff::Timestamp = text.parse().map_err(|_| TimestampParseError)?;
         Ok(Self(parsed.as_millisecond()))
     }
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use attache_client::sse::Parser;
+use attache_client::sse::SseParser;
 use attache_protocol::{
     Json, RunId, Secret,
     json::Members,
-    wire::adapter::{Health, InputAsked, InputGiven, PermissionAsked, PermissionGiven, RunTask, TaskReply, event},
+    wire::adapter::{
+        AdapterHealth, AdapterInputAnswer, AdapterInputRequest, AdapterPermissionDecision, AdapterPermissionRequest,
+        RunTask, TaskReply, event,
+    },
 };
 use reqwest::{
     Client, RequestBuilder, Response,
@@ -15,7 +18,7 @@ use reqwest::{
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use crate::{Error, progress::Piece};
+use crate::{Error, progress::ProgressItem};
 
 /// Where an adapter listens, and what it wants to hear.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,14 +30,14 @@ pub(crate) struct Endpoint {
 
 /// A client of the adapter, wherever it is now: a supervised one moves when it is restarted.
 #[derive(Debug, Clone)]
-pub(crate) struct Adapter {
+pub(crate) struct AdapterClient {
     client: Client,
     endpoint: watch::Receiver<Option<Endpoint>>,
 }
 
 /// Why a call to the adapter brought no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum AdapterCallError {
     /// The adapter never saw the request.
     NotSent(String),
     /// The connection broke; the adapter may have seen the request.
@@ -52,7 +55,7 @@ pub(crate) enum Trouble {
 
 /// The answer to one `POST /run-task`, as it comes.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct RunTaskResponse {
     response: Response,
     kind: Kind,
 }
@@ -60,7 +63,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 enum Kind {
     Stream {
-        parser: Parser,
+        parser: SseParser,
         /// Stands in for ids that the adapter does not send.
         count: u64,
     },
@@ -68,41 +71,41 @@ enum Kind {
 }
 
 #[derive(Debug)]
-pub(crate) enum Happening {
-    Piece { seq: u64, piece: Piece },
-    Asked { seq: u64, asked: Asked },
+pub(crate) enum AdapterEvent {
+    Progress { seq: u64, piece: ProgressItem },
+    Question { seq: u64, asked: AdapterQuestion },
     Result(TaskReply),
 }
 
 /// What the adapter wants to know before it goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Asked {
-    Permission(PermissionAsked),
-    Input(InputAsked),
+pub(crate) enum AdapterQuestion {
+    Permission(AdapterPermissionRequest),
+    Input(AdapterInputRequest),
 }
 
 /// Error answers come in the hub's form, or as the failed reply of a task.
 #[derive(Deserialize)]
-struct ErrorBody {
-    error: ErrorDetail,
+struct AdapterErrorBody {
+    error: AdapterErrorDetail,
 }
 
 #[derive(Deserialize)]
-struct ErrorDetail {
+struct AdapterErrorDetail {
     #[serde(default)]
     message: String,
 }
 
 /// No result is larger; what is larger belongs into an artifact.
-const LARGEST_REPLY: usize = 32 << 20;
-const CALL_TIME: Duration = Duration::from_secs(5);
+const MAX_REPLY: usize = 32 << 20;
+const ADAPTER_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-// === impl Adapter ===
+// === impl AdapterClient ===
 
-impl Adapter {
+impl AdapterClient {
     pub(crate) fn new(endpoint: watch::Receiver<Option<Endpoint>>) -> Result<Self, Error> {
         let client = Client::builder()
-            .connect_timeout(CALL_TIME)
+            .connect_timeout(ADAPTER_CALL_TIMEOUT)
             // The adapter's secret goes to the adapter and nowhere else.
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -114,15 +117,15 @@ impl Adapter {
         Ok(Self { client, endpoint })
     }
 
-    pub(crate) async fn health(&self) -> Result<Health, Trouble> {
+    pub(crate) async fn health(&self) -> Result<AdapterHealth, AdapterCallError> {
         let request = self.request(|client, url| client.get(format!("{url}/health")))?;
-        let mut response = send(request.timeout(CALL_TIME)).await?;
+        let mut response = send(request.timeout(ADAPTER_CALL_TIMEOUT)).await?;
         let status = response.status().as_u16();
         let body = read(&mut response).await?;
         if status != 200 {
             return Err(refused(status, &body));
         }
-        serde_json::from_slice(&body).map_err(|error| Trouble::Invalid(format!("GET /health: {error}")))
+        serde_json::from_slice(&body).map_err(|error| AdapterCallError::Invalid(format!("GET /health: {error}")))
     }
 
     /// The limits that it enforces now; none of an adapter that does not say.
@@ -131,7 +134,7 @@ impl Adapter {
     }
 
     /// Starts a task, or joins it when it executes already; events up to `after` are left out where the adapter can.
-    pub(crate) async fn run_task(&self, task: &RunTask, after: u64) -> Result<Session, Trouble> {
+    pub(crate) async fn run_task(&self, task: &RunTask, after: u64) -> Result<RunTaskResponse, AdapterCallError> {
         let body = serde_json::to_vec(task).expect("a task serialises to JSON");
         let mut request = self
             .request(|client, url| client.post(format!("{url}/run-task")))?
@@ -145,34 +148,37 @@ impl Adapter {
         let status = response.status();
         let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if status.is_success() && media_type.starts_with("text/event-stream") {
-            let kind = Kind::Stream { parser: Parser::new(LARGEST_REPLY), count: 0 };
-            return Ok(Session { response, kind });
+            let kind = Kind::Stream { parser: SseParser::new(MAX_REPLY), count: 0 };
+            return Ok(RunTaskResponse { response, kind });
         }
         if status.is_success() {
-            return Ok(Session { response, kind: Kind::Json });
+            return Ok(RunTaskResponse { response, kind: Kind::Json });
         }
         let body = read(&mut response).await?;
         Err(match serde_json::from_slice::<TaskReply>(&body) {
-            Ok(reply) if !reply.success => Trouble::Failed(reply),
+            Ok(reply) if !reply.success => AdapterCallError::Failed(reply),
             _ => refused(status.as_u16(), &body),
         })
     }
 
     /// The events of a run that the adapter knows, from the first one, without ever starting it.
-    pub(crate) async fn events(&self, run: RunId) -> Result<Session, Trouble> {
+    pub(crate) async fn events(&self, run: RunId) -> Result<RunTaskResponse, AdapterCallError> {
         let request = self.request(|client, url| client.get(format!("{url}/run-task/{run}/events")))?;
         let mut response = send(request.header(ACCEPT, "text/event-stream")).await?;
         let status = response.status();
         let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if status.is_success() && media_type.starts_with("text/event-stream") {
-            return Ok(Session { response, kind: Kind::Stream { parser: Parser::new(LARGEST_REPLY), count: 0 } });
+            return Ok(RunTaskResponse {
+                response,
+                kind: Kind::Stream { parser: SseParser::new(MAX_REPLY), count: 0 },
+            });
         }
         // An adapter that does not know the call has no such path.
         Err(refused(status.as_u16(), &read(&mut response).await?))
     }
 
     /// Stops a run and gives its outcome, where the adapter still knows it.
-    pub(crate) async fn cancel(&self, run: RunId) -> Result<Option<TaskReply>, Trouble> {
+    pub(crate) async fn cancel(&self, run: RunId) -> Result<Option<TaskReply>, AdapterCallError> {
         let request = self.request(|client, url| client.post(format!("{url}/run-task/{run}/cancel")))?;
         let mut response = send(request.timeout(Duration::from_secs(30))).await?;
         let status = response.status().as_u16();
@@ -182,16 +188,21 @@ impl Adapter {
     }
 
     /// Brings the answer to a permission.
-    pub(crate) async fn decide(&self, run: RunId, id: &str, given: &PermissionGiven) -> Result<(), Trouble> {
+    pub(crate) async fn decide(
+        &self,
+        run: RunId,
+        id: &str,
+        given: &AdapterPermissionDecision,
+    ) -> Result<(), AdapterCallError> {
         self.answer(&["run-task", &run.to_string(), "permission", id], &Json::of(given)).await
     }
 
     /// Brings what the caller said.
-    pub(crate) async fn give(&self, run: RunId, given: &InputGiven) -> Result<(), Trouble> {
+    pub(crate) async fn send_input(&self, run: RunId, given: &AdapterInputAnswer) -> Result<(), AdapterCallError> {
         self.answer(&["run-task", &run.to_string(), "input"], &Json::of(given)).await
     }
 
-    async fn answer(&self, path: &[&str], body: &Json) -> Result<(), Trouble> {
+    async fn answer(&self, path: &[&str], body: &Json) -> Result<(), AdapterCallError> {
         let request = self.request(|client, url| {
             // The id is the adapter's own and may hold anything.
             let url = reqwest::Url::parse(url).ok().and_then(|mut url| {
@@ -201,7 +212,7 @@ impl Adapter {
             client.post(url.map_or_else(String::new, String::from))
         })?;
         let request = request.header(CONTENT_TYPE, "application/json").body(body.get().to_owned());
-        let mut response = send(request.timeout(CALL_TIME)).await?;
+        let mut response = send(request.timeout(ADAPTER_CALL_TIMEOUT)).await?;
         let status = response.status().as_u16();
         if response.status().is_success() {
             return Ok(());
@@ -209,10 +220,10 @@ impl Adapter {
         Err(refused(status, &read(&mut response).await?))
     }
 
-    fn request(&self, build: impl FnOnce(&Client, &str) -> RequestBuilder) -> Result<RequestBuilder, Trouble> {
+    fn request(&self, build: impl FnOnce(&Client, &str) -> RequestBuilder) -> Result<RequestBuilder, AdapterCallError> {
         let endpoint = self.endpoint.borrow().clone();
         let Some(Endpoint { url, secret }) = endpoint else {
-            return Err(Trouble::NotSent("the adapter has not started".to_owned()));
+            return Err(AdapterCallError::NotSent("the adapter has not started".to_owned()));
         };
         let request = build(&self.client, url.trim_end_matches('/'));
         Ok(match secret {
@@ -222,33 +233,37 @@ impl Adapter {
     }
 }
 
-async fn send(request: RequestBuilder) -> Result<Response, Trouble> {
+async fn send(request: RequestBuilder) -> Result<Response, AdapterCallError> {
     request.send().await.map_err(|error| {
         let reason = cause(&error);
-        if error.is_connect() || error.is_builder() { Trouble::NotSent(reason) } else { Trouble::Broken(reason) }
+        if error.is_connect() || error.is_builder() {
+            AdapterCallError::NotSent(reason)
+        } else {
+            AdapterCallError::Broken(reason)
+        }
     })
 }
 
-async fn read(response: &mut Response) -> Result<Vec<u8>, Trouble> {
+async fn read(response: &mut Response) -> Result<Vec<u8>, AdapterCallError> {
     let mut body = Vec::new();
-    while let Some(part) = response.chunk().await.map_err(|error| Trouble::Broken(cause(&error)))? {
-        if body.len() + part.len() > LARGEST_REPLY {
-            return Err(Trouble::Invalid(format!("the reply is larger than {LARGEST_REPLY} bytes")));
+    while let Some(part) = response.chunk().await.map_err(|error| AdapterCallError::Broken(cause(&error)))? {
+        if body.len() + part.len() > MAX_REPLY {
+            return Err(AdapterCallError::Invalid(format!("the reply is larger than {MAX_REPLY} bytes")));
         }
         body.extend_from_slice(&part);
     }
     Ok(body)
 }
 
-fn refused(status: u16, body: &[u8]) -> Trouble {
+fn refused(status: u16, body: &[u8]) -> AdapterCallError {
     if status == 409 {
-        return Trouble::Busy;
+        return AdapterCallError::Busy;
     }
-    let message = match serde_json::from_slice::<ErrorBody>(body) {
+    let message = match serde_json::from_slice::<AdapterErrorBody>(body) {
         Ok(body) if !body.error.message.is_empty() => body.error.message,
         _ => format!("status {status}"),
     };
-    Trouble::Refused { status, message }
+    AdapterCallError::Refused { status, message }
 }
 
 fn cause(error: &reqwest::Error) -> String {
@@ -259,44 +274,44 @@ fn cause(error: &reqwest::Error) -> String {
     cause.to_string()
 }
 
-// === impl Session ===
+// === impl RunTaskResponse ===
 
-impl Session {
+impl RunTaskResponse {
     /// The next thing that happened. The result is the last; an end without one is a broken connection.
-    pub(crate) async fn next(&mut self) -> Result<Happening, Trouble> {
+    pub(crate) async fn next(&mut self) -> Result<AdapterEvent, AdapterCallError> {
         let Kind::Stream { parser, count } = &mut self.kind else {
-            return parse(&read(&mut self.response).await?).map(Happening::Result);
+            return parse(&read(&mut self.response).await?).map(AdapterEvent::Result);
         };
         loop {
             while let Some(message) = parser.pop() {
                 *count += 1;
                 if message.event == event::RESULT {
-                    return parse(message.data.as_bytes()).map(Happening::Result);
+                    return parse(message.data.as_bytes()).map(AdapterEvent::Result);
                 }
                 let seq = message.id.parse().unwrap_or(*count);
-                if let Some(asked) = Asked::read(&message.event, &message.data) {
+                if let Some(asked) = AdapterQuestion::read(&message.event, &message.data) {
                     let asked = asked.map_err(|error| {
-                        Trouble::Invalid(format!("a question of the adapter cannot be understood ({error})"))
+                        AdapterCallError::Invalid(format!("a question of the adapter cannot be understood ({error})"))
                     })?;
-                    return Ok(Happening::Asked { seq, asked });
+                    return Ok(AdapterEvent::Question { seq, asked });
                 }
-                match Piece::read(&message.event, &message.data) {
-                    Some(piece) => return Ok(Happening::Piece { seq, piece }),
+                match ProgressItem::read(&message.event, &message.data) {
+                    Some(piece) => return Ok(AdapterEvent::Progress { seq, piece }),
                     None => tracing::debug!(event = %message.event, "an event of the adapter is not understood"),
                 }
             }
             match self.response.chunk().await {
-                Ok(Some(bytes)) => parser.push(&bytes).map_err(|error| Trouble::Invalid(error.to_string()))?,
-                Ok(None) => return Err(Trouble::Broken("the stream ended without a result".to_owned())),
-                Err(error) => return Err(Trouble::Broken(cause(&error))),
+                Ok(Some(bytes)) => parser.push(&bytes).map_err(|error| AdapterCallError::Invalid(error.to_string()))?,
+                Ok(None) => return Err(AdapterCallError::Broken("the stream ended without a result".to_owned())),
+                Err(error) => return Err(AdapterCallError::Broken(cause(&error))),
             }
         }
     }
 }
 
-// === impl Asked ===
+// === impl AdapterQuestion ===
 
-impl Asked {
+impl AdapterQuestion {
     /// None for an event that is no question.
     fn read(name: &str, data: &str) -> Option<serde_json::Result<Self>> {
         match name {
@@ -307,13 +322,13 @@ impl Asked {
     }
 }
 
-fn parse(body: &[u8]) -> Result<TaskReply, Trouble> {
+fn parse(body: &[u8]) -> Result<TaskReply, AdapterCallError> {
     let reply: TaskReply = serde_json::from_slice(body)
-        .map_err(|error| Trouble::Invalid(format!("the reply is not what an adapter answers ({error})")))?;
+        .map_err(|error| AdapterCallError::Invalid(format!("the reply is not what an adapter answers ({error})")))?;
     match (reply.success, &reply.output) {
-        (true, None) => Err(Trouble::Invalid("the reply says success and has no `output`".to_owned())),
+        (true, None) => Err(AdapterCallError::Invalid("the reply says success and has no `output`".to_owned())),
         (true, Some(output)) if !output.is_object() => {
-            Err(Trouble::Invalid("the reply's `output` is not an object like {\"text\":\"…\"}".to_owned()))
+            Err(AdapterCallError::Invalid("the reply's `output` is not an object like {\"text\":\"…\"}".to_owned()))
         }
         _ => Ok(reply),
     }

@@ -10,30 +10,30 @@ use std::{
     time::Duration,
 };
 
-use crate::link::Link;
-use attache_client::{Backoff, Hub, Upload};
+use crate::link::HubLink;
+use attache_client::{ArtifactSource, Backoff, HubClient};
 use attache_protocol::{Json, WorkspaceId, env::Env, json::Members, wire::adapter::FileRef};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 /// Where the files of a result go to, and where they may come from.
 #[derive(Debug, Clone)]
-pub(crate) struct Shelf {
-    pub(crate) hub: Hub,
+pub(crate) struct ArtifactUploader {
+    pub(crate) hub: HubClient,
     pub(crate) workspace: WorkspaceId,
     pub(crate) cwd: Option<PathBuf>,
     /// Where adapters of this device make the private folders of runs, in which they keep what tasks print.
     pub(crate) scratch: PathBuf,
     pub(crate) env: Env,
-    pub(crate) link: Link,
+    pub(crate) link: HubLink,
 }
 
 const REFS: &str = "artifact_refs";
 
-// === impl Shelf ===
+// === impl ArtifactUploader ===
 
-impl Shelf {
+impl ArtifactUploader {
     /// The output with every file uploaded. An error is a sentence for the person who asked for the run.
-    pub(crate) async fn put_away(&self, output: Json) -> Result<Json, String> {
+    pub(crate) async fn upload_all(&self, output: Json) -> Result<Json, String> {
         let Ok(Members(mut members)) = output.parse::<Members>() else { return Ok(output) };
         let Some((_, refs)) = members.iter_mut().find(|(name, value)| name == REFS && value.get() != "null") else {
             return Ok(output);
@@ -80,10 +80,10 @@ impl Shelf {
             let size = file.metadata().map_err(failed)?.len();
             let copy = file.try_clone().map_err(failed)?;
             rustix::fs::seek(&copy, rustix::fs::SeekFrom::Start(0)).map_err(|error| failed(error.into()))?;
-            let upload = Upload::File { file: tokio::fs::File::from_std(copy), size };
+            let upload = ArtifactSource::File { file: tokio::fs::File::from_std(copy), size };
             match self.hub.put_artifact(self.workspace, name, media_type.as_deref(), upload).await {
                 Ok(artifact) => {
-                    self.link.heard();
+                    self.link.hub_answered();
                     return Ok(artifact.artifact_id.to_string());
                 }
                 // Work that is done must not be lost because the hub is away for a while.

@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_client::Hub;
+use attache_client::HubClient;
 use attache_protocol::{
     ArtifactId, Json,
     env::Env,
     wire::{
-        a2a::{Content, Part},
+        a2a::{Part, PartContent},
         adapter::TaskFile,
     },
 };
@@ -40,7 +40,7 @@ struct Message {
 
 impl Attachments {
     /// Fetches what the input names. An error is a sentence for the person who asked for the run.
-    pub(crate) async fn fetch(hub: &Hub, input: &Json, below: &Path, env: &Env) -> Result<Self, String> {
+    pub(crate) async fn fetch(hub: &HubClient, input: &Json, below: &Path, env: &Env) -> Result<Self, String> {
         let mut fetched = Self::default();
         for (url, artifact) in named(input) {
             if fetched.files.iter().any(|file| file.url == url) {
@@ -75,8 +75,8 @@ fn named(input: &Json) -> Vec<(String, ArtifactId)> {
         let part: Part = json.parse().ok()?;
         let artifact = part.as_artifact()?;
         match part.content {
-            Content::Url(url) => Some((url, artifact)),
-            Content::Text(_) | Content::Raw(_) | Content::Data(_) => None,
+            PartContent::Url(url) => Some((url, artifact)),
+            PartContent::Text(_) | PartContent::Raw(_) | PartContent::Data(_) => None,
         }
     };
     parts.into_iter().filter_map(part).collect()
@@ -89,7 +89,7 @@ fn private_folder(below: &Path, env: &Env) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-async fn write(hub: &Hub, artifact: ArtifactId, path: &Path) -> Result<(), String> {
+async fn write(hub: &HubClient, artifact: ArtifactId, path: &Path) -> Result<(), String> {
     let mut download = hub.artifact(artifact).await.map_err(|error| error.to_string())?;
     let mut options = fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path).await;

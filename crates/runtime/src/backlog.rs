@@ -1,7 +1,7 @@
 //! What the hub has not heard yet of a run: in its order, within a bound, kept while the hub is away.
 
 mod batch;
-mod room;
+mod capacity;
 
 use std::{
     collections::VecDeque,
@@ -17,22 +17,22 @@ use tokio::{
 };
 
 use self::{
-    batch::Batch,
-    room::{ARTIFACT_LIMIT, Amount, LIMIT, is_artifact},
+    batch::ProgressBatch,
+    capacity::{BacklogSize, MAX_ARTIFACT_BYTES, MAX_PROGRESS_BYTES, is_artifact},
 };
-use crate::progress::Piece;
+use crate::progress::ProgressItem;
 
 /// Filled by whoever listens to the adapter and emptied by one teller.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    state: Mutex<State>,
+    state: Mutex<BacklogState>,
     moved: Notify,
     /// Rings whenever the hub took a call.
     heard: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BacklogState {
     /// Made and not yet taken by the hub; it is repeated as it is.
     call: Option<ProgressRequest>,
     /// The number of the newest report, which tells a repeated one from a new one.
@@ -40,17 +40,17 @@ struct State {
     /// When text was last told.
     spoke: Option<Instant>,
     /// The call after it, in the making.
-    batch: Option<Batch>,
-    pieces: VecDeque<Piece>,
+    batch: Option<ProgressBatch>,
+    pieces: VecDeque<ProgressItem>,
     /// How far each piece has come, as the number of the newest one.
     added: u64,
     gathered: u64,
     called: u64,
     heard: u64,
     /// What they take of the room for progress, and of that for what the agent made.
-    bytes: Amount,
+    bytes: BacklogSize,
     /// How many pieces found no room and are not confessed yet.
-    dropped: Amount,
+    dropped: BacklogSize,
     /// When nothing more was to come, or the patience with the hub began anew.
     closed: Option<Instant>,
     /// When the hub last took a call since then.
@@ -63,36 +63,36 @@ struct State {
 
 /// What is given up of what still waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Loss {
+pub(crate) enum BacklogDiscard {
     /// All but what the agent made.
     Progress,
     Everything,
 }
 
 /// How soon text may follow text; what comes in between is gathered. The first word is not kept waiting.
-const GATHER: Duration = Duration::from_millis(50);
+const COALESCE_INTERVAL: Duration = Duration::from_millis(50);
 
 // === impl Backlog ===
 
 impl Backlog {
     /// Reports are counted from here on.
     pub(crate) fn after(report: i64) -> Self {
-        Self { state: Mutex::new(State { report, ..State::default() }), ..Self::default() }
+        Self { state: Mutex::new(BacklogState { report, ..BacklogState::default() }), ..Self::default() }
     }
 
     /// Takes the piece if there is room. It never waits: progress must not delay the result.
-    pub(crate) fn push(&self, piece: Piece) {
+    pub(crate) fn push(&self, piece: ProgressItem) {
         {
             let mut state = self.state();
             let Some(piece) = (if state.is_full { piece.usage_alone() } else { Some(piece) }) else { return };
-            let limit = if is_artifact(&piece) { ARTIFACT_LIMIT } else { LIMIT };
+            let limit = if is_artifact(&piece) { MAX_ARTIFACT_BYTES } else { MAX_PROGRESS_BYTES };
             // After a gap there must be real room again, or there would be a gap after every piece.
             let room = if *state.dropped.of(&piece) > 0 { limit / 2 } else { limit };
             if *state.bytes.of(&piece) + piece.cost() > room {
                 *state.dropped.of(&piece) += 1;
                 return;
             }
-            state.confess();
+            state.append_loss_notice();
             state.add(piece);
         }
         self.moved.notify_one();
@@ -107,34 +107,34 @@ impl Backlog {
     }
 
     /// The hub is away: how long it takes to hear the rest counts from when it is back.
-    pub(crate) fn begin_anew(&self) {
+    pub(crate) fn restart_drain_timer(&self) {
         let mut state = self.state();
         state.closed = Some(Instant::now());
         state.settled = None;
     }
 
     /// For how long the hub has been hearing the rest, and for how long it has taken nothing of it.
-    pub(crate) fn patience(&self) -> (Duration, Duration) {
+    pub(crate) fn drain_times(&self) -> (Duration, Duration) {
         let state = self.state();
         let closed = state.closed.unwrap_or_else(Instant::now);
         (closed.elapsed(), state.settled.unwrap_or(closed).elapsed())
     }
 
     /// Gives up what still waits; the news of that is told last.
-    pub(crate) fn abandon(&self, loss: Loss) {
+    pub(crate) fn abandon(&self, loss: BacklogDiscard) {
         let mut state = self.state();
         if state.is_last_word {
             return;
         }
-        let is_lost = |is_artifact: bool| loss == Loss::Everything || !is_artifact;
+        let is_lost = |is_artifact: bool| loss == BacklogDiscard::Everything || !is_artifact;
         if let Some(call) = state.call.take_if(|call| is_lost(call.artifact.is_some())) {
             let lost = if call.artifact.is_some() { &mut state.dropped.artifacts } else { &mut state.dropped.progress };
             *lost += 1;
         }
         let batch = state.batch.take_if(|batch| is_lost(is_artifact(&batch.piece))).map(|batch| batch.piece);
         let (lost, kept) = std::mem::take(&mut state.pieces).into_iter().partition(|piece| is_lost(is_artifact(piece)));
-        let lost: VecDeque<Piece> = lost;
-        (state.pieces, state.bytes) = (VecDeque::new(), Amount::default());
+        let lost: VecDeque<ProgressItem> = lost;
+        (state.pieces, state.bytes) = (VecDeque::new(), BacklogSize::default());
         for piece in lost.iter().chain(&batch) {
             *state.dropped.of(piece) += 1;
         }
@@ -152,8 +152,8 @@ impl Backlog {
                     return Some(call.clone());
                 }
                 let complete = state.gather();
-                let (now, due) = (Instant::now(), state.spoke.map(|spoke| spoke + GATHER));
-                match state.batch.take().or_else(|| state.last_word()) {
+                let (now, due) = (Instant::now(), state.spoke.map(|spoke| spoke + COALESCE_INTERVAL));
+                match state.batch.take().or_else(|| state.final_batch()) {
                     None if state.closed.is_some() => return None,
                     None => None,
                     Some(batch) if complete || due.is_none_or(|due| now >= due) => {
@@ -180,7 +180,7 @@ impl Backlog {
     }
 
     /// The hub took the call, or will never take it.
-    pub(crate) fn told(&self) {
+    pub(crate) fn mark_sent(&self) {
         {
             let mut state = self.state();
             state.call = None;
@@ -194,11 +194,12 @@ impl Backlog {
     pub(crate) fn fill_up(&self) {
         {
             let mut state = self.state();
-            (state.is_full, state.bytes, state.dropped) = (true, Amount::default(), Amount::default());
-            let refused = state.call.take().and_then(|call| call.usage).map(Piece::Usage);
+            (state.is_full, state.bytes, state.dropped) = (true, BacklogSize::default(), BacklogSize::default());
+            let refused = state.call.take().and_then(|call| call.usage).map(ProgressItem::Usage);
             let batch = state.batch.take().map(|batch| batch.piece);
             let waiting = std::mem::take(&mut state.pieces);
-            let mut totals = refused.into_iter().chain(batch.into_iter().chain(waiting).filter_map(Piece::usage_alone));
+            let mut totals =
+                refused.into_iter().chain(batch.into_iter().chain(waiting).filter_map(ProgressItem::usage_alone));
             let total = totals.next_back();
             (state.gathered, state.called, state.heard) = (state.added, state.added, state.added);
             // Each is a total, so the newest says all.
@@ -231,38 +232,38 @@ impl Backlog {
         let _ = timeout(patience, all_heard).await;
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, BacklogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl State ===
+// === impl BacklogState ===
 
-impl State {
-    fn add(&mut self, piece: Piece) {
+impl BacklogState {
+    fn add(&mut self, piece: ProgressItem) {
         *self.bytes.of(&piece) += piece.cost();
         self.added += 1;
         self.pieces.push_back(piece);
     }
 
     /// Says what is missing, where it is missing.
-    fn confess(&mut self) {
-        if let Some(piece) = std::mem::take(&mut self.dropped).confession() {
+    fn append_loss_notice(&mut self) {
+        if let Some(piece) = std::mem::take(&mut self.dropped).loss_notice() {
             self.add(piece);
         }
     }
 
     /// The same at the end, when all that is left was told.
-    fn last_word(&mut self) -> Option<Batch> {
-        let piece = self.closed.and_then(|_| std::mem::take(&mut self.dropped).confession())?;
+    fn final_batch(&mut self) -> Option<ProgressBatch> {
+        let piece = self.closed.and_then(|_| std::mem::take(&mut self.dropped).loss_notice())?;
         self.is_last_word = true;
-        Some(Batch::new(piece))
+        Some(ProgressBatch::new(piece))
     }
 
     /// Moves what fits into the batch; true when the batch need not wait for more.
     fn gather(&mut self) -> bool {
         loop {
-            if self.batch.as_ref().is_some_and(Batch::is_complete) {
+            if self.batch.as_ref().is_some_and(ProgressBatch::is_complete) {
                 return true;
             }
             let Some(piece) = self.pieces.pop_front() else { return self.closed.is_some() };
@@ -274,7 +275,7 @@ impl State {
                     return true;
                 }
             } else {
-                self.batch = Some(Batch::new(piece));
+                self.batch = Some(ProgressBatch::new(piece));
             }
             self.gathered += 1;
         }
@@ -293,7 +294,7 @@ mod tests {
         let mut calls = Vec::new();
         while let Some(call) = backlog.next(3).await {
             calls.push(serde_json::to_string(&call).unwrap());
-            backlog.told();
+            backlog.mark_sent();
         }
         calls
     }
@@ -313,7 +314,7 @@ mod tests {
             ("thought", r#"{"text":"hm"}"#),
             ("chunk", r#"{"text":"c"}"#),
         ] {
-            backlog.push(Piece::read(name, data).unwrap());
+            backlog.push(ProgressItem::read(name, data).unwrap());
         }
         backlog.close();
         assert_eq!(
@@ -336,60 +337,60 @@ mod tests {
     async fn the_first_word_goes_at_once_and_the_next_ones_together() {
         let backlog = Backlog::default();
         let now = || backlog.next(1).now_or_never().flatten().map(|call| call.chunk.unwrap().get().to_owned());
-        backlog.push(Piece::Chunk("a".to_owned()));
+        backlog.push(ProgressItem::Chunk("a".to_owned()));
         assert_eq!(now().as_deref(), Some(r#"{"text":"a"}"#));
-        backlog.told();
+        backlog.mark_sent();
         // As if it were told at a later moment, so that the test does not depend on how fast it is.
-        backlog.state().spoke = Some(Instant::now() + 100 * GATHER);
-        backlog.push(Piece::Chunk("b".to_owned()));
+        backlog.state().spoke = Some(Instant::now() + 100 * COALESCE_INTERVAL);
+        backlog.push(ProgressItem::Chunk("b".to_owned()));
         assert_eq!(now(), None);
-        backlog.push(Piece::Chunk("c".to_owned()));
+        backlog.push(ProgressItem::Chunk("c".to_owned()));
         assert_eq!(now(), None);
-        backlog.state().spoke = Instant::now().checked_sub(GATHER);
+        backlog.state().spoke = Instant::now().checked_sub(COALESCE_INTERVAL);
         assert_eq!(now().as_deref(), Some(r#"{"text":"bc"}"#));
     }
 
     #[tokio::test]
     async fn whoever_asks_waits_until_all_was_heard_and_no_longer() {
         let backlog = Backlog::default();
-        backlog.push(Piece::Chunk("I would".to_owned()));
+        backlog.push(ProgressItem::Chunk("I would".to_owned()));
         backlog.next(1).await.unwrap();
-        backlog.told();
-        backlog.state().spoke = Some(Instant::now() + 100 * GATHER);
-        backlog.push(Piece::Chunk(" like to".to_owned()));
+        backlog.mark_sent();
+        backlog.state().spoke = Some(Instant::now() + 100 * COALESCE_INTERVAL);
+        backlog.push(ProgressItem::Chunk(" like to".to_owned()));
         let heard = async {
             backlog.next(1).await.unwrap();
             // What is said after the question is not waited for.
-            backlog.push(Piece::Log(Json::of("still talking")));
-            backlog.told();
+            backlog.push(ProgressItem::Log(Json::of("still talking")));
+            backlog.mark_sent();
         };
         let minute = Duration::from_secs(60);
         timeout(minute, async { tokio::join!(backlog.caught_up(2 * minute), heard) }).await.unwrap();
         // A hub that is away is not waited for either.
         backlog.caught_up(Duration::from_millis(1)).await;
         assert!(backlog.next(1).await.unwrap().log.is_some());
-        backlog.told();
+        backlog.mark_sent();
         assert!(backlog.caught_up(minute).now_or_never().is_some(), "nothing is left");
     }
 
     #[tokio::test]
     async fn a_call_is_repeated_until_it_is_told() {
         let backlog = Backlog::default();
-        backlog.push(Piece::Chunk("a".into()));
+        backlog.push(ProgressItem::Chunk("a".into()));
         let first = backlog.next(1).await.map(|call| serde_json::to_string(&call).unwrap());
-        backlog.push(Piece::Chunk("b".into()));
+        backlog.push(ProgressItem::Chunk("b".into()));
         backlog.close();
         assert_eq!(backlog.next(1).await.map(|call| serde_json::to_string(&call).unwrap()), first);
-        backlog.told();
+        backlog.mark_sent();
         assert_eq!(calls(&backlog).await, [r#"{"epoch":3,"report":2,"chunk":{"text":"b"}}"#]);
     }
 
     #[tokio::test]
     async fn what_finds_no_room_is_dropped_and_confessed_once() {
         let backlog = Backlog::default();
-        let pieces = LIMIT / Piece::Chunk("~".repeat(4096)).cost();
+        let pieces = MAX_PROGRESS_BYTES / ProgressItem::Chunk("~".repeat(4096)).cost();
         for _ in 0..pieces + 7 {
-            backlog.push(Piece::Chunk("~".repeat(4096)));
+            backlog.push(ProgressItem::Chunk("~".repeat(4096)));
         }
         backlog.close();
         let calls = calls(&backlog).await;
@@ -403,27 +404,27 @@ mod tests {
     #[tokio::test]
     async fn what_is_abandoned_is_confessed() {
         let backlog = Backlog::default();
-        backlog.push(Piece::Chunk("a".into()));
+        backlog.push(ProgressItem::Chunk("a".into()));
         backlog.next(1).await.unwrap();
-        backlog.push(Piece::Log(Json::of("l")));
+        backlog.push(ProgressItem::Log(Json::of("l")));
         backlog.close();
-        backlog.abandon(Loss::Progress);
+        backlog.abandon(BacklogDiscard::Progress);
         let calls = calls(&backlog).await;
         assert!(calls.len() == 1 && calls[0].contains("\"2 pieces of progress are missing here"), "{calls:?}");
     }
 
-    fn artifact(size: usize) -> Piece {
-        Piece::Artifact(Json::of(&"a".repeat(size)))
+    fn artifact(size: usize) -> ProgressItem {
+        ProgressItem::Artifact(Json::of(&"a".repeat(size)))
     }
 
     #[tokio::test]
     async fn artifacts_and_progress_take_none_of_each_others_room() {
         let backlog = Backlog::default();
-        for _ in 0..ARTIFACT_LIMIT / (1 << 20) {
+        for _ in 0..MAX_ARTIFACT_BYTES / (1 << 20) {
             backlog.push(artifact(1 << 20));
         }
-        backlog.push(Piece::Log(Json::of("l")));
-        backlog.push(Piece::Chunk("c".to_owned()));
+        backlog.push(ProgressItem::Log(Json::of("l")));
+        backlog.push(ProgressItem::Chunk("c".to_owned()));
         backlog.close();
         let calls = calls(&backlog).await;
         let short: Vec<&String> = calls.iter().filter(|call| call.len() < 1 << 20).collect();
@@ -444,24 +445,25 @@ mod tests {
     #[tokio::test]
     async fn progress_is_given_up_before_what_the_agent_made() {
         let backlog = Backlog::default();
-        for piece in [Piece::Log(Json::of("one")), artifact(1), Piece::Log(Json::of("two")), artifact(2)] {
+        for piece in [ProgressItem::Log(Json::of("one")), artifact(1), ProgressItem::Log(Json::of("two")), artifact(2)]
+        {
             backlog.push(piece);
         }
         backlog.close();
         backlog.next(1).await.unwrap();
-        backlog.abandon(Loss::Progress);
+        backlog.abandon(BacklogDiscard::Progress);
         let first = backlog.next(1).await.unwrap();
         assert_eq!(first.artifact.unwrap().get(), r#""a""#);
-        backlog.abandon(Loss::Progress);
+        backlog.abandon(BacklogDiscard::Progress);
         assert_eq!(backlog.next(1).await.unwrap().report, first.report, "the call is still under way");
-        backlog.told();
-        backlog.abandon(Loss::Everything);
+        backlog.mark_sent();
+        backlog.abandon(BacklogDiscard::Everything);
         let last = backlog.next(1).await.unwrap();
-        let line: adapter::LogLine = last.log.unwrap().parse().unwrap();
+        let line: adapter::AdapterLogLine = last.log.unwrap().parse().unwrap();
         assert!(line.message.starts_with("1 artifacts and 2 pieces of progress are missing here"), "{line:?}");
-        backlog.abandon(Loss::Everything);
+        backlog.abandon(BacklogDiscard::Everything);
         assert_eq!(backlog.next(1).await.unwrap().report, last.report, "the news itself is not given up");
-        backlog.told();
+        backlog.mark_sent();
         assert_eq!(backlog.next(1).await, None);
     }
 
@@ -469,16 +471,16 @@ mod tests {
     async fn patience_lasts_as_long_as_the_hub_hears() {
         let (backlog, minute) = (Backlog::default(), Duration::from_secs(60));
         // Which of the two are more than a minute.
-        let patience = || Into::<[Duration; 2]>::into(backlog.patience()).map(|time| time >= minute);
-        backlog.push(Piece::Log(Json::of("l")));
+        let patience = || Into::<[Duration; 2]>::into(backlog.drain_times()).map(|time| time >= minute);
+        backlog.push(ProgressItem::Log(Json::of("l")));
         backlog.close();
         assert_eq!(patience(), [false, false]);
         backlog.state().closed = Instant::now().checked_sub(minute);
         assert_eq!(patience(), [true, true]);
         backlog.next(1).await.unwrap();
-        backlog.told();
+        backlog.mark_sent();
         assert_eq!(patience(), [true, false]);
-        backlog.begin_anew();
+        backlog.restart_drain_timer();
         assert_eq!(patience(), [false, false]);
     }
 }

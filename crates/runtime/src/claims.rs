@@ -8,15 +8,15 @@ use std::{
 
 use attache_protocol::RunId;
 
-use crate::stop::Stop;
+use crate::shutdown::StopSignal;
 
 /// Clones hold the same claims.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Claims(Arc<Mutex<State>>);
+pub(crate) struct HeldClaims(Arc<Mutex<ClaimsState>>);
 
 #[derive(Debug, Default)]
-struct State {
-    held: BTreeMap<(RunId, i64), Held>,
+struct ClaimsState {
+    held: BTreeMap<(RunId, i64), HeldClaim>,
     /// Started by an earlier process, and nobody here knows what became of them.
     abandoned: BTreeSet<(RunId, i64)>,
     /// Handed back lately: a claim that is still on its way to us must not be started.
@@ -24,20 +24,20 @@ struct State {
 }
 
 #[derive(Debug, Default)]
-struct Held {
-    stop: Stop,
+struct HeldClaim {
+    stop: StopSignal,
     /// It ended here, and the hub may not know it.
     ended: bool,
 }
 
 /// How many of those are remembered. There are at most a few on their way.
-const REMEMBERED: usize = 256;
+const MAX_REMEMBERED: usize = 256;
 
-// === impl Claims ===
+// === impl HeldClaims ===
 
-impl Claims {
+impl HeldClaims {
     /// From now on every heartbeat names the run. None when the claim was handed back before it arrived.
-    pub(crate) fn take(&self, run: RunId, epoch: i64) -> Option<Stop> {
+    pub(crate) fn take(&self, run: RunId, epoch: i64) -> Option<StopSignal> {
         let mut state = self.state();
         if state.given_back.contains(&(run, epoch)) {
             return None;
@@ -46,7 +46,7 @@ impl Claims {
     }
 
     /// The same for a claim that arrives; none also when it has arrived before.
-    pub(crate) fn take_new(&self, run: RunId, epoch: i64) -> Option<Stop> {
+    pub(crate) fn take_new(&self, run: RunId, epoch: i64) -> Option<StopSignal> {
         let is_held = self.state().held.contains_key(&(run, epoch));
         if is_held { None } else { self.take(run, epoch) }
     }
@@ -84,7 +84,7 @@ impl Claims {
 
     /// The claims that a new channel must not put back into the queue: those that are held, and those that were started
     /// before. The latter are lost, as the heartbeats tell by not naming them, and must not be taken for undelivered.
-    pub(crate) fn begun(&self) -> Vec<RunId> {
+    pub(crate) fn started_runs(&self) -> Vec<RunId> {
         let mut runs = self.named();
         runs.extend(self.state().abandoned.iter().map(|(run, _)| *run));
         runs.dedup();
@@ -100,7 +100,7 @@ impl Claims {
         self.runs(|held| held.ended)
     }
 
-    fn runs(&self, wanted: impl Fn(&Held) -> bool) -> Vec<RunId> {
+    fn runs(&self, wanted: impl Fn(&HeldClaim) -> bool) -> Vec<RunId> {
         let state = self.state();
         let mut runs: Vec<RunId> =
             state.held.iter().filter(|(_, held)| wanted(held)).map(|((run, _), _)| *run).collect();
@@ -108,19 +108,19 @@ impl Claims {
         runs
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ClaimsState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl State ===
+// === impl ClaimsState ===
 
-impl State {
+impl ClaimsState {
     fn remember(&mut self, claim: (RunId, i64)) {
         if !self.given_back.contains(&claim) {
             self.given_back.push_back(claim);
         }
-        if self.given_back.len() > REMEMBERED {
+        if self.given_back.len() > MAX_REMEMBERED {
             self.given_back.pop_front();
         }
     }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_claim_is_either_held_or_handed_back() {
-        let (claims, run) = (Claims::default(), Env::seeded(1).run_id());
+        let (claims, run) = (HeldClaims::default(), Env::seeded(1).run_id());
         assert!(claims.take_new(run, 1).is_some());
         assert!(claims.take_new(run, 1).is_none(), "it has arrived before");
         assert!(claims.take(run, 1).is_some());
@@ -150,7 +150,7 @@ mod tests {
         let lost = Env::seeded(2).run_id();
         claims.abandon(run, 3);
         claims.abandon(lost, 1);
-        assert_eq!((claims.named(), claims.begun()), (vec![run], vec![run, lost]));
+        assert_eq!((claims.named(), claims.started_runs()), (vec![run], vec![run, lost]));
         assert!(!claims.hand_back(lost, 1), "it may have begun");
         assert!(claims.hand_back(lost, 2), "another claim of the same run did not");
     }

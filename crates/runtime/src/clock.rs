@@ -7,43 +7,43 @@ use tokio::{sync::watch, time::timeout};
 
 /// Each answered heartbeat sets it.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub(crate) struct HubClock {
     /// By how many milliseconds this device's clock is ahead; none before the first heartbeat.
     ahead: watch::Sender<Option<i64>>,
 }
 
 /// The hub read its clock between the moments, by this device's clock, when it was asked and when it answered.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reading {
+pub(crate) struct ClockReading {
     pub(crate) asked: Timestamp,
     pub(crate) hub: Timestamp,
     pub(crate) answered: Timestamp,
 }
 
 /// How long a run waits for the first heartbeat, which is on its way when there is work.
-const PATIENCE: Duration = Duration::from_secs(2);
+const FIRST_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
 const MINUTE: i64 = 60_000;
 
-// === impl Clock ===
+// === impl HubClock ===
 
-impl Clock {
+impl HubClock {
     pub(crate) fn new() -> Self {
         Self { ahead: watch::Sender::new(None) }
     }
 
     /// By how many minutes this device's clock is ahead; none when it is right, for less is nobody's concern.
-    pub(crate) fn set(&self, reading: Reading) -> Option<i64> {
+    pub(crate) fn set(&self, reading: ClockReading) -> Option<i64> {
         let ahead = reading.ahead();
         self.ahead.send_replace(Some(ahead));
         Some(ahead / MINUTE).filter(|minutes| *minutes != 0)
     }
 
     /// A moment of the hub's clock, by this device's.
-    pub(crate) async fn here(&self, at: Timestamp) -> Timestamp {
+    pub(crate) async fn to_local(&self, at: Timestamp) -> Timestamp {
         let mut ahead = self.ahead.subscribe();
         // The sender lives in `self`, so only the time can run out.
-        let ahead = match timeout(PATIENCE, ahead.wait_for(Option::is_some)).await {
+        let ahead = match timeout(FIRST_HEARTBEAT_TIMEOUT, ahead.wait_for(Option::is_some)).await {
             Ok(Ok(ahead)) => ahead.unwrap_or(0),
             Ok(Err(_)) | Err(_) => 0,
         };
@@ -51,9 +51,9 @@ impl Clock {
     }
 }
 
-// === impl Reading ===
+// === impl ClockReading ===
 
-impl Reading {
+impl ClockReading {
     /// The least difference that explains it: a slow answer is no proof of a wrong clock.
     const fn ahead(self) -> i64 {
         let Self { asked, hub, answered } = self;
@@ -87,9 +87,9 @@ mod tests {
             (100 - HOUR, HOUR, Some(60)),
             (200 + HOUR, -HOUR, Some(-60)),
         ] {
-            let clock = Clock::new();
-            assert_eq!(clock.set(Reading { asked: at(100), hub: at(hub), answered: at(200) }), minutes);
-            assert_eq!(clock.here(at(7)).await, at(7 + ahead));
+            let clock = HubClock::new();
+            assert_eq!(clock.set(ClockReading { asked: at(100), hub: at(hub), answered: at(200) }), minutes);
+            assert_eq!(clock.to_local(at(7)).await, at(7 + ahead));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use attache_client::private;
+use attache_client::private_file;
 use attache_protocol::env::Env;
 use rustix::fs::FlockOperation;
 
@@ -16,12 +16,12 @@ use crate::Error;
 
 /// Makes a folder that only its owner can enter; one of ours that is looser is tightened.
 pub(crate) fn private_folder(path: &Path) -> Result<(), Error> {
-    private::folder(path).map_err(Error::io(path))
+    private_file::folder(path).map_err(Error::io(path))
 }
 
 /// Replaces a file so that readers and a crash see the old content or the new one, never a part.
 pub(crate) fn replace(path: &Path, content: &[u8], env: &Env) -> Result<(), Error> {
-    private::write_with(path, content, env).map_err(Error::io(path))
+    private_file::write_with(path, content, env).map_err(Error::io(path))
 }
 
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {

@@ -2,35 +2,43 @@
 
 use std::time::Duration;
 
-use attache_client::{Backoff, Credential};
+use attache_client::{Backoff, HubCredential};
 use attache_protocol::{Code, RunId, Secret, Timestamp, wire::runtime::HeartbeatRequest};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Notice, Pace, clock::Reading, device::Device, inbox::Expects, profile::Profiles, recover};
+use crate::{
+    Notice, RuntimeTimings, clock::ClockReading, device::DeviceRuntime, inbox::ClaimExpectation, profile::Profiles,
+    recover,
+};
 
 /// The profile's `last_heartbeat_at` is for people; writing it more often would only wear the disk.
-const NOTED: Duration = Duration::from_secs(60);
+const PROFILE_WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long a line may take to prove that everything has arrived.
-const CONFIRM: Duration = Duration::from_secs(2);
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long to wait between beats.
 #[derive(Debug, Clone, Copy)]
-struct Rhythm {
+struct HeartbeatSchedule {
     timeout_ms: u64,
-    pace: Pace,
+    pace: RuntimeTimings,
 }
 
 /// Beats until asked to quit or denied. A missed beat is made up for soon, long before the hub gives the device up.
-pub(crate) async fn beat(device: &Device, profiles: &Profiles, pace: Pace, quit: CancellationToken) {
-    let rhythm = Rhythm { timeout_ms: device.profile.heartbeat_timeout_ms, pace };
+pub(crate) async fn run_heartbeats(
+    device: &DeviceRuntime,
+    profiles: &Profiles,
+    pace: RuntimeTimings,
+    quit: CancellationToken,
+) {
+    let rhythm = HeartbeatSchedule { timeout_ms: device.profile.heartbeat_timeout_ms, pace };
     let mut backoff = Backoff::new(Duration::from_millis(500), rhythm.period(pace.early));
-    let (mut returns, mut since) = (device.link.returns(), Instant::now());
+    let (mut returns, mut since) = (device.link.hub_back(), Instant::now());
     let mut noted: Option<Timestamp> = None;
     let mut online = false;
     while !quit.is_cancelled() && !device.link.is_denied() {
-        let heard = beat_once(device, profiles).await;
+        let heard = send_heartbeat(device, profiles).await;
         if returns.has_changed().unwrap_or(false) {
             returns.mark_unchanged();
             since = Instant::now();
@@ -41,7 +49,7 @@ pub(crate) async fn beat(device: &Device, profiles: &Profiles, pace: Pace, quit:
             }
             backoff.reset();
             let now = device.env.now();
-            if noted.is_none_or(|noted| now.since(noted) >= NOTED) {
+            if noted.is_none_or(|noted| now.since(noted) >= PROFILE_WRITE_INTERVAL) {
                 noted = Some(now);
                 note(device, profiles, now).await;
             }
@@ -59,14 +67,14 @@ pub(crate) async fn beat(device: &Device, profiles: &Profiles, pace: Pace, quit:
     }
 }
 
-// === impl Rhythm ===
+// === impl HeartbeatSchedule ===
 
-impl Rhythm {
+impl HeartbeatSchedule {
     /// A quarter of what the hub allows, so that three beats may get lost. At first more often: a young claim that this
     /// device does not name is spared by the hub, and should not stay so until the next beat of the usual period.
     fn period(self, since: Duration) -> Duration {
         let least = Duration::from_millis(100);
-        let Pace { heartbeat, early_heartbeat, early, .. } = self.pace;
+        let RuntimeTimings { heartbeat, early_heartbeat, early, .. } = self.pace;
         let most = if since < early { heartbeat.min(early_heartbeat) } else { heartbeat };
         Duration::from_millis(self.timeout_ms / 4).min(most).max(least)
     }
@@ -74,21 +82,21 @@ impl Rhythm {
 
 /// What this device executes, if it can know: the hub gives up every other claim. A claim that may be on its way over
 /// the channel must have arrived before the list is made.
-async fn running(device: &Device) -> Option<Vec<RunId>> {
+async fn running(device: &DeviceRuntime) -> Option<Vec<RunId>> {
     match (device.inbox.expects(), device.channel()) {
-        (Expects::Nothing, _) | (Expects::Perhaps, None) => {}
-        (Expects::Perhaps, Some(channel)) => timeout(CONFIRM, channel.confirm()).await.ok()?.ok()?,
-        (Expects::Unsure, _) => return None,
-        (Expects::Overdue, _) => {
+        (ClaimExpectation::Nothing, _) | (ClaimExpectation::Perhaps, None) => {}
+        (ClaimExpectation::Perhaps, Some(channel)) => timeout(CONFIRM_TIMEOUT, channel.confirm()).await.ok()?.ok()?,
+        (ClaimExpectation::Unsure, _) => return None,
+        (ClaimExpectation::Overdue, _) => {
             let history = device.ledger.history().await;
-            timeout(CONFIRM, recover::hand_back(device, &history)).await.ok()?;
-            device.inbox.settle();
+            timeout(CONFIRM_TIMEOUT, recover::hand_back(device, &history)).await.ok()?;
+            device.inbox.clear_expectation();
         }
     }
     Some(device.claims.named())
 }
 
-async fn beat_once(device: &Device, profiles: &Profiles) -> bool {
+async fn send_heartbeat(device: &DeviceRuntime, profiles: &Profiles) -> bool {
     let request = HeartbeatRequest {
         agent_id: Some(device.profile.agent_id),
         running: running(device).await,
@@ -99,8 +107,8 @@ async fn beat_once(device: &Device, profiles: &Profiles) -> bool {
     let asked = device.env.now();
     match device.hub().heartbeat(&request).await {
         Ok(answer) => {
-            device.link.heard();
-            let reading = Reading { asked, hub: answer.server_time, answered: device.env.now() };
+            device.link.hub_answered();
+            let reading = ClockReading { asked, hub: answer.server_time, answered: device.env.now() };
             let ahead = device.clock.set(reading);
             if device.presence.set_clock(ahead)
                 && let Some(ahead_minutes) = ahead
@@ -108,7 +116,7 @@ async fn beat_once(device: &Device, profiles: &Profiles) -> bool {
                 device.link.notify(&Notice::ClockOff { ahead_minutes });
             }
             for run in answer.cancelled {
-                device.inbox.doubt(run);
+                device.inbox.question_claim(run);
             }
             if let Some(token) = answer.runtime_token {
                 rotate(device, profiles, token).await;
@@ -128,7 +136,7 @@ async fn beat_once(device: &Device, profiles: &Profiles) -> bool {
 
 /// Takes the token that the hub offers. It is on disk before it is used: whatever happens between, the profile holds a token
 /// that the hub takes.
-async fn rotate(device: &Device, profiles: &Profiles, token: Secret<String>) {
+async fn rotate(device: &DeviceRuntime, profiles: &Profiles, token: Secret<String>) {
     let (profiles, key, kept) = (profiles.clone(), device.profile.key(), token.clone());
     let written = tokio::task::spawn_blocking(move || {
         profiles.update(|set| match set.profiles.get_mut(&key) {
@@ -152,7 +160,7 @@ async fn rotate(device: &Device, profiles: &Profiles, token: Secret<String>) {
             return;
         }
     }
-    let credential = Credential::RuntimeToken(token);
+    let credential = HubCredential::RuntimeToken(token);
     let renewed = device.hub().renew(&credential).and_then(|()| match device.channel() {
         Some(channel) => channel.renew(&credential),
         None => Ok(()),
@@ -163,7 +171,7 @@ async fn rotate(device: &Device, profiles: &Profiles, token: Secret<String>) {
     }
 }
 
-async fn note(device: &Device, profiles: &Profiles, now: Timestamp) {
+async fn note(device: &DeviceRuntime, profiles: &Profiles, now: Timestamp) {
     let (profiles, key) = (profiles.clone(), device.profile.key());
     let written = tokio::task::spawn_blocking(move || {
         profiles.update(|set| {
@@ -187,7 +195,9 @@ mod tests {
     #[test]
     fn the_period_leaves_room_for_lost_beats_and_is_short_at_first() {
         let period = |timeout_ms, since| {
-            Rhythm { timeout_ms, pace: Pace::default() }.period(Duration::from_secs(since)).as_millis()
+            HeartbeatSchedule { timeout_ms, pace: RuntimeTimings::default() }
+                .period(Duration::from_secs(since))
+                .as_millis()
         };
         for (timeout_ms, early, later) in
             [(120_000, 5_000, 30_000), (8_000, 2_000, 2_000), (600_000, 5_000, 30_000), (0, 100, 100)]

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use attache_client::channel::{Channel, Event, Peer};
+use attache_client::channel::{ChannelEvent, ChannelHandle, ChannelPeer};
 use attache_protocol::{
     Json, RunId,
     wire::{envelope::Ready, run::ClaimedRun},
@@ -15,23 +15,23 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{
     Notice,
-    claims::Claims,
-    link::Link,
-    presence::{Presence, Way},
+    claims::HeldClaims,
+    connection_status::{ConnectionMode, ConnectionStatusFile},
+    link::HubLink,
 };
 
 #[derive(Debug)]
-pub(crate) struct Inbox {
-    state: Mutex<State>,
+pub(crate) struct ChannelInbox {
+    state: Mutex<InboxState>,
     /// Moves when anything in here does.
     moved: watch::Sender<u64>,
-    claims: Claims,
-    link: Link,
-    presence: Presence,
+    claims: HeldClaims,
+    link: HubLink,
+    presence: ConnectionStatusFile,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct InboxState {
     claimed: VecDeque<ClaimedRun>,
     inputs: VecDeque<(RunId, Json)>,
     /// Runs that the hub says this device does not hold any more. Which claim of theirs is meant it does not say.
@@ -39,7 +39,7 @@ struct State {
     /// The names of inputs that were heard lately.
     heard: VecDeque<String>,
     /// Counts the lines, so that a credit is known to belong to the one that is open.
-    line: u64,
+    connection: u64,
     is_open: bool,
     /// The line over which a credit was granted that has not been used.
     credit: Option<u64>,
@@ -52,15 +52,15 @@ struct State {
 }
 
 /// What may wait for the run to take it, and how many names are remembered.
-const INPUTS: usize = 64;
-const SETTLING: Duration = Duration::from_secs(3);
+const MAX_INPUTS: usize = 64;
+const SETTLING_INTERVAL: Duration = Duration::from_secs(3);
 /// By then the hub has given up a line that is broken, and no claim is made over it any more.
-const UNSURE: Duration = Duration::from_secs(150);
+const UNSURE_TIMEOUT: Duration = Duration::from_secs(150);
 
-// === impl Inbox ===
+// === impl ChannelInbox ===
 
-impl Inbox {
-    pub(crate) fn new(claims: Claims, link: Link, presence: Presence) -> Arc<Self> {
+impl ChannelInbox {
+    pub(crate) fn new(claims: HeldClaims, link: HubLink, presence: ConnectionStatusFile) -> Arc<Self> {
         Arc::new(Self { state: Mutex::default(), moved: watch::Sender::new(0), claims, link, presence })
     }
 
@@ -91,7 +91,7 @@ impl Inbox {
     }
 
     /// Waits until the hub says that this device does not hold the run.
-    pub(crate) async fn doubted(&self, run: RunId) {
+    pub(crate) async fn claim_questioned(&self, run: RunId) {
         let mut moved = self.watch();
         while !self.is_doubted(run) {
             let _ = moved.changed().await;
@@ -107,44 +107,44 @@ impl Inbox {
     }
 
     /// The hub says that this device does not hold the run. It may be about an earlier claim of it: whoever has it asks.
-    pub(crate) fn doubt(&self, run: RunId) {
+    pub(crate) fn question_claim(&self, run: RunId) {
         {
             let mut state = self.state();
             if self.claims.named().contains(&run) && !state.doubted.contains(&run) {
                 state.doubted.push_back(run);
             }
         }
-        self.stir();
+        self.notify_watchers();
     }
 
     /// Input that came by another way than the channel.
     pub(crate) fn give_input(&self, run: RunId, parts: Json) {
         {
             let mut state = self.state();
-            if state.inputs.len() >= INPUTS {
+            if state.inputs.len() >= MAX_INPUTS {
                 tracing::warn!(run.id = %run, "the adapter takes no input; some of it is dropped");
                 state.inputs.pop_front();
             }
             state.inputs.push_back((run, parts));
         }
-        self.stir();
+        self.notify_watchers();
     }
 
     /// Whether the hub may be granted a run: none was granted over this line.
     pub(crate) fn may_grant(&self) -> bool {
         let state = self.state();
-        state.is_open && state.credit != Some(state.line)
+        state.is_open && state.credit != Some(state.connection)
     }
 
     /// Grants the hub one run, unless it was granted one over the same line.
-    pub(crate) async fn grant(&self, channel: &Channel, enforces: Vec<String>) {
+    pub(crate) async fn grant(&self, channel: &ChannelHandle, enforces: Vec<String>) {
         {
             let mut state = self.state();
-            if !state.is_open || state.credit == Some(state.line) {
+            if !state.is_open || state.credit == Some(state.connection) {
                 return;
             }
             // Before it is sent: the run may come at once.
-            state.credit = Some(state.line);
+            state.credit = Some(state.connection);
         }
         if let Err(error) = channel.notify(Ready { credits: 1, enforces: Some(enforces) }.payload()).await {
             tracing::debug!(%error, "no credit could be granted");
@@ -152,7 +152,7 @@ impl Inbox {
     }
 
     /// Takes back what was granted.
-    pub(crate) async fn revoke(&self, channel: &Channel) {
+    pub(crate) async fn revoke(&self, channel: &ChannelHandle) {
         self.state().credit = None;
         if let Err(error) = channel.notify(Ready { credits: 0, enforces: None }.payload()).await {
             tracing::debug!(%error, "the credit could not be taken back");
@@ -160,41 +160,41 @@ impl Inbox {
     }
 
     /// Whether a claim may be on its way that this device cannot know of.
-    pub(crate) fn expects(&self) -> Expects {
+    pub(crate) fn expects(&self) -> ClaimExpectation {
         let state = self.state();
         match (state.unsure, state.credit) {
-            _ if state.settling.is_some_and(|until| Instant::now() < until) => Expects::Unsure,
-            (Some(since), _) if since.elapsed() < UNSURE => Expects::Unsure,
-            (Some(_), _) => Expects::Overdue,
-            (None, _) if state.is_answer_lost => Expects::Overdue,
-            (None, Some(_)) if state.is_open => Expects::Perhaps,
-            (None, _) => Expects::Nothing,
+            _ if state.settling.is_some_and(|until| Instant::now() < until) => ClaimExpectation::Unsure,
+            (Some(since), _) if since.elapsed() < UNSURE_TIMEOUT => ClaimExpectation::Unsure,
+            (Some(_), _) => ClaimExpectation::Overdue,
+            (None, _) if state.is_answer_lost => ClaimExpectation::Overdue,
+            (None, Some(_)) if state.is_open => ClaimExpectation::Perhaps,
+            (None, _) => ClaimExpectation::Nothing,
         }
     }
 
     /// The hub was asked, and nothing is on its way.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn clear_expectation(&self) {
         let mut state = self.state();
         state.unsure = None;
         state.is_answer_lost = false;
     }
 
     /// Nobody knows whether the hub answered a pull with a claim; it must be asked before it is told what executes here.
-    pub(crate) fn lose_answer(&self) {
+    pub(crate) fn mark_pull_answer_lost(&self) {
         self.state().is_answer_lost = true;
     }
 
-    fn stir(&self) {
+    fn notify_watchers(&self) {
         self.moved.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, InboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expects {
+pub(crate) enum ClaimExpectation {
     Nothing,
     /// Over the line that is open.
     Perhaps,
@@ -204,30 +204,30 @@ pub(crate) enum Expects {
     Overdue,
 }
 
-impl Peer for Inbox {
+impl ChannelPeer for ChannelInbox {
     fn running(&self) -> Option<Vec<RunId>> {
-        Some(self.claims.begun())
+        Some(self.claims.started_runs())
     }
 
-    fn hear(&self, event: Event) {
+    fn receive(&self, event: ChannelEvent) {
         match event {
-            Event::Connected { channel, .. } => {
+            ChannelEvent::Connected { channel, .. } => {
                 {
                     let mut state = self.state();
-                    state.line += 1;
+                    state.connection += 1;
                     state.is_open = true;
                     state.credit = None;
                     // What was on its way comes again over this line, or went back to the queue.
                     if state.unsure.take().is_some() {
-                        state.settling = Some(Instant::now() + SETTLING);
+                        state.settling = Some(Instant::now() + SETTLING_INTERVAL);
                     }
                 }
-                self.link.heard();
-                if self.presence.set(Way::Channel(channel)) {
+                self.link.hub_answered();
+                if self.presence.set(ConnectionMode::Channel(channel)) {
                     self.link.notify(&Notice::ChannelOpen { channel });
                 }
             }
-            Event::Broken(error) => {
+            ChannelEvent::Broken(error) => {
                 {
                     let mut state = self.state();
                     if state.is_open && state.credit.take().is_some() {
@@ -238,11 +238,11 @@ impl Peer for Inbox {
                 if error.is_denied() {
                     self.link.failed(&error);
                 }
-                if self.presence.set(Way::Pull(error.to_string())) {
+                if self.presence.set(ConnectionMode::Pull(error.to_string())) {
                     self.link.notify(&Notice::ChannelBroken { reason: error.to_string() });
                 }
             }
-            Event::Execute(claimed) => {
+            ChannelEvent::Execute(claimed) => {
                 let (run, epoch) = (claimed.task_run_id, claimed.epoch);
                 let mut state = self.state();
                 state.credit = None;
@@ -253,23 +253,23 @@ impl Peer for Inbox {
                     tracing::debug!(run.id = %run, epoch, "a claim came that was handed back or is here already");
                 }
             }
-            Event::Cancel(run) => self.doubt(run),
-            Event::Input { run, parts, msg_id } => {
+            ChannelEvent::Cancel(run) => self.question_claim(run),
+            ChannelEvent::Input { run, parts, msg_id } => {
                 {
                     let mut state = self.state();
                     if state.heard.contains(&msg_id) {
                         return;
                     }
                     state.heard.push_back(msg_id);
-                    if state.heard.len() > INPUTS {
+                    if state.heard.len() > MAX_INPUTS {
                         state.heard.pop_front();
                     }
                 }
                 self.give_input(run, parts);
             }
-            Event::Drain => tracing::debug!("the hub is about to leave"),
-            Event::Other(frame) => tracing::debug!(action = frame.action(), "a frame is not understood"),
+            ChannelEvent::Drain => tracing::debug!("the hub is about to leave"),
+            ChannelEvent::Other(frame) => tracing::debug!(action = frame.action(), "a frame is not understood"),
         }
-        self.stir();
+        self.notify_watchers();
     }
 }

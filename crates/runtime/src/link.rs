@@ -13,26 +13,26 @@ use tokio_util::sync::CancellationToken;
 use crate::{Error, Notice, notice::Observer};
 
 #[derive(Clone)]
-pub(crate) struct Link(Arc<Inner>);
+pub(crate) struct HubLink(Arc<Inner>);
 
 struct Inner {
     observer: Option<Observer>,
-    state: Mutex<State>,
+    state: Mutex<HubLinkState>,
     denied: CancellationToken,
     /// Moves when the hub is back after it was away.
     back: watch::Sender<()>,
 }
 
 #[derive(Default)]
-struct State {
+struct HubLinkState {
     away: bool,
     ledger_fails: bool,
     denied: Option<Error>,
 }
 
-// === impl Link ===
+// === impl HubLink ===
 
-impl Link {
+impl HubLink {
     pub(crate) fn new(observer: Option<Observer>) -> Self {
         Self(Arc::new(Inner {
             observer,
@@ -50,7 +50,7 @@ impl Link {
     }
 
     /// The hub answered.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn hub_answered(&self) {
         if std::mem::take(&mut self.state().away) {
             tracing::info!("the hub is back");
             self.notify(&Notice::HubBack);
@@ -63,7 +63,7 @@ impl Link {
     }
 
     /// Moves whenever the hub is back from now on.
-    pub(crate) fn returns(&self) -> watch::Receiver<()> {
+    pub(crate) fn hub_back(&self) -> watch::Receiver<()> {
         self.0.back.subscribe()
     }
 
@@ -123,12 +123,12 @@ impl Link {
         self.state().denied.take()
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, HubLinkState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for HubLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Link")
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use attache_protocol::{AgentId, ChannelId, RunId, RuntimeId, rules::run::Status};
+use attache_protocol::{AgentId, ChannelId, RunId, RuntimeId, rules::run::RunStatus};
 
 /// Called for everything worth telling. It must return quickly.
 pub type Observer = Arc<dyn Fn(&Notice) + Send + Sync>;
@@ -60,17 +60,17 @@ pub enum Notice {
     /// The run waits for a person. The text is the agent's own.
     Asked {
         run: RunId,
-        question: Question,
+        question: QuestionNotice,
     },
     /// The agent has the answer, and goes on.
     Answered {
         run: RunId,
-        answer: Answer,
+        answer: AnswerNotice,
     },
     /// The run ended on this device.
     Ended {
         run: RunId,
-        status: Status,
+        status: RunStatus,
         error: Option<String>,
     },
     /// The hub cancelled the run or gave it to another claim.
@@ -97,13 +97,13 @@ pub enum Notice {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
+pub enum QuestionNotice {
     Permission { tool: String },
     Input { prompt: String },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum AnswerNotice {
     Approved,
     Denied,
     Input,

@@ -2,8 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use attache_client::{Attached, Credential, Hub, HubOptions, PairingTicket, Polled};
-use attache_protocol::{Code, Json, Pin, Secret, env::Env};
+use attache_client::{AttachedRuntime, HubClient, HubCredential, HubOptions, PairingPoll, PairingTicket};
+use attache_protocol::{Code, Json, KeyPin, Secret, env::Env};
 
 use crate::{
     Error,
@@ -25,7 +25,7 @@ pub struct PairOptions {
     /// A certificate (PEM) to trust besides the machine's own.
     pub trusted_certificate: Option<Vec<u8>>,
     /// The only key that the hub may have. The profile keeps it.
-    pub pin: Option<Pin>,
+    pub pin: Option<KeyPin>,
     pub env: Env,
 }
 
@@ -33,7 +33,7 @@ pub struct PairOptions {
 pub async fn redeem(home: &Path, options: PairOptions, code: &Secret<String>) -> Result<Profile, Error> {
     let hub = hub(&options)?;
     let attached = hub.attach(code, options.device_name.as_deref(), labels(&options).as_ref()).await?;
-    keep(home, options, &hub, attached)
+    save_profile(home, options, &hub, attached)
 }
 
 /// Asks for a code, hands it to `show`, waits until a person has confirmed it, and writes the profile.
@@ -49,20 +49,20 @@ pub async fn request(
     loop {
         tokio::time::sleep(interval).await;
         match hub.poll_pairing(&ticket.poll_token).await {
-            Ok(Polled::Attached(attached)) => return keep(home, options, &hub, attached),
-            Ok(Polled::Pending) if options.env.now() < ticket.expires_at => {}
+            Ok(PairingPoll::Attached(attached)) => return save_profile(home, options, &hub, attached),
+            Ok(PairingPoll::Pending) if options.env.now() < ticket.expires_at => {}
             // A hub that restarts while a person looks for the page is no reason to give up.
             Err(error) if error.is_passing() && options.env.now() < ticket.expires_at => {
                 tracing::debug!(%error, "the hub did not answer; it is asked again");
             }
             Err(error) if !error.is_passing() => return Err(error.into()),
-            Ok(Polled::Pending) | Err(_) => return Err(expired().into()),
+            Ok(PairingPoll::Pending) | Err(_) => return Err(expired().into()),
         }
     }
 }
 
 fn expired() -> attache_client::Error {
-    attache_client::Error::Refused(Box::new(attache_client::Refusal {
+    attache_client::Error::Refused(Box::new(attache_client::HubRefusal {
         code: Code::PairingFailed,
         message: "Nobody confirmed the code before it expired.".to_owned(),
         hint: "Run `attache runtime pair` again for a new one.".to_owned(),
@@ -72,12 +72,12 @@ fn expired() -> attache_client::Error {
     }))
 }
 
-fn hub(options: &PairOptions) -> Result<Hub, Error> {
-    let mut hub = HubOptions::new(options.api_base.as_str(), Credential::None);
+fn hub(options: &PairOptions) -> Result<HubClient, Error> {
+    let mut hub = HubOptions::new(options.api_base.as_str(), HubCredential::None);
     hub.trusted_certificate.clone_from(&options.trusted_certificate);
     hub.pin = options.pin;
     hub.env = options.env.clone();
-    Ok(Hub::new(hub)?)
+    Ok(HubClient::new(hub)?)
 }
 
 fn labels(options: &PairOptions) -> Option<Json> {
@@ -86,8 +86,13 @@ fn labels(options: &PairOptions) -> Option<Json> {
     Some(Json::of(&[("host_type", host_type)].into_iter().chain(asks).collect::<std::collections::BTreeMap<_, _>>()))
 }
 
-fn keep(home: &Path, options: PairOptions, hub: &Hub, attached: Attached) -> Result<Profile, Error> {
-    let Attached { agent_id, agent_name, runtime_id, runtime_token, heartbeat_timeout_ms } = attached;
+fn save_profile(
+    home: &Path,
+    options: PairOptions,
+    hub: &HubClient,
+    attached: AttachedRuntime,
+) -> Result<Profile, Error> {
+    let AttachedRuntime { agent_id, agent_name, runtime_id, runtime_token, heartbeat_timeout_ms } = attached;
     let api_base = hub.address().api_base();
     Profiles::at(home, options.env).update(|set| {
         // A change of device or token keeps what the user once said about this device.

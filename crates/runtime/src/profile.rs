@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_protocol::{AgentId, Pin, RuntimeId, Secret, Timestamp, env::Env};
+use attache_protocol::{AgentId, KeyPin, RuntimeId, Secret, Timestamp, env::Env};
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::{Map, Value};
 
@@ -43,7 +43,7 @@ pub struct Profile {
     pub api_base: String,
     /// The only key that the hub may have; absent where a certificate authority vouches for it, or without TLS.
     #[serde(default)]
-    pub pin: Option<Pin>,
+    pub pin: Option<KeyPin>,
     #[serde(default)]
     pub local_agent_endpoint: Option<String>,
     /// How the adapter is spoken to; `http` today.
@@ -87,7 +87,7 @@ pub struct LocalExecutor {
 }
 
 /// The only way a profile is written: with its secrets, into a file of mode 0600.
-struct OnDisk<'a, T>(&'a T);
+struct WithSecrets<'a, T>(&'a T);
 
 fn http() -> String {
     "http".to_owned()
@@ -134,7 +134,7 @@ impl Profiles {
         let lock = files::lock(&home.join(".runtime.json.lock"))?;
         let mut set = self.load()?;
         let result = change(&mut set);
-        let mut text = serde_json::to_string_pretty(&OnDisk(&set)).expect("profiles serialise to JSON");
+        let mut text = serde_json::to_string_pretty(&WithSecrets(&set)).expect("profiles serialise to JSON");
         text.push('\n');
         files::replace(&self.path, text.as_bytes(), &self.env)?;
         drop(lock);
@@ -208,14 +208,14 @@ impl Profile {
     }
 }
 
-// === impl OnDisk ===
+// === impl WithSecrets ===
 
-impl Serialize for OnDisk<'_, ProfileSet> {
+impl Serialize for WithSecrets<'_, ProfileSet> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let ProfileSet { active_profile, profiles, other } = self.0;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("active_profile", active_profile)?;
-        let profiles: BTreeMap<_, _> = profiles.iter().map(|(key, profile)| (key, OnDisk(profile))).collect();
+        let profiles: BTreeMap<_, _> = profiles.iter().map(|(key, profile)| (key, WithSecrets(profile))).collect();
         map.serialize_entry("profiles", &profiles)?;
         for (name, value) in other {
             map.serialize_entry(name, value)?;
@@ -224,7 +224,7 @@ impl Serialize for OnDisk<'_, ProfileSet> {
     }
 }
 
-impl Serialize for OnDisk<'_, Profile> {
+impl Serialize for WithSecrets<'_, Profile> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let profile = self.0;
         let mut map = serializer.serialize_map(None)?;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use attache_client::{Backoff, Hub};
+use attache_client::{Backoff, HubClient};
 use attache_protocol::{
     Code, EventKind, Json, RunId,
     env::Env,
@@ -11,7 +11,7 @@ use attache_protocol::{
         adapter::{self, event},
         event::Event,
         run::ProgressRequest,
-        usage::Used,
+        usage::ReportedUsage,
     },
 };
 use serde::Deserialize;
@@ -19,15 +19,15 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    backlog::{Backlog, Loss},
-    link::Link,
-    speak::Ways,
-    stop::Stop,
+    backlog::{Backlog, BacklogDiscard},
+    hub_transport::HubTransport,
+    link::HubLink,
+    shutdown::StopSignal,
 };
 
 /// One thing that the adapter said while it worked.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Piece {
+pub(crate) enum ProgressItem {
     Progress {
         message: Option<String>,
         percent: Option<f64>,
@@ -44,25 +44,25 @@ pub(crate) enum Piece {
 
 /// Tells the pieces of one run in the background.
 #[derive(Debug)]
-pub(crate) struct Progress {
-    untold: Untold,
+pub(crate) struct ProgressReporter {
+    pending: PendingProgress,
     task: AbortOnDropHandle<()>,
 }
 
 /// Adds to the progress of a run.
 #[derive(Debug, Clone)]
-pub(crate) struct Teller(Arc<Backlog>);
+pub(crate) struct ProgressSender(Arc<Backlog>);
 
 /// What the hub has not heard yet, and how to tell it.
 #[derive(Debug, Clone)]
-pub(crate) struct Untold {
-    claimant: Claimant,
+pub(crate) struct PendingProgress {
+    claimant: ClaimContext,
     backlog: Arc<Backlog>,
 }
 
 /// What became of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum SendOutcome {
     /// The hub took it, or never will.
     Settled,
     /// The log of the run takes nothing more.
@@ -72,18 +72,18 @@ enum Told {
 
 /// Who reports, and to whom.
 #[derive(Debug, Clone)]
-pub(crate) struct Claimant {
-    pub(crate) ways: Ways,
+pub(crate) struct ClaimContext {
+    pub(crate) transport: HubTransport,
     pub(crate) run: RunId,
     pub(crate) epoch: i64,
-    pub(crate) stop: Stop,
-    pub(crate) link: Link,
+    pub(crate) stop: StopSignal,
+    pub(crate) link: HubLink,
     pub(crate) env: Env,
 }
 
 /// What the hub has of this claim already, so that a replay after a restart is not told twice.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct ReportedCounts {
     progress: usize,
     log: usize,
     tool_call: usize,
@@ -95,43 +95,43 @@ pub(crate) struct Known {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum TextForm {
+enum TextPayload {
     Object { text: String },
     Plain(String),
 }
 
 /// Longer texts are cut.
-const LARGEST: usize = 4 << 10;
+const MAX_TEXT: usize = 4 << 10;
 /// The hub's limit for an event is 64 KiB.
-const LARGEST_JSON: usize = 60 << 10;
+const MAX_JSON: usize = 60 << 10;
 /// The hub's limit for an artifact.
-const LARGEST_ARTIFACT: usize = 1 << 20;
+const MAX_ARTIFACT: usize = 1 << 20;
 /// The hub's limit for an account of the cost.
-const LARGEST_USAGE: usize = 16 << 10;
+const MAX_USAGE: usize = 16 << 10;
 /// What a piece costs beside its text.
 const OVERHEAD: usize = 64;
-const CALL_TIME: Duration = Duration::from_secs(10);
+const PROGRESS_CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a question waits for what was said before it.
-const CATCH_UP: Duration = Duration::from_secs(1);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long progress may hold up the result.
-const DRAIN_TIME: Duration = Duration::from_millis(1800);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(1800);
 /// The same for what holds an artifact: up to a mebibyte, over any line.
-const ARTIFACT_TIME: Duration = Duration::from_secs(30);
+const ARTIFACT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a hub that is there may take nothing of the rest before the result goes without the progress in it, and
 /// without the artifacts.
-const SLOW: Duration = Duration::from_secs(12);
-const SLOWEST: Duration = Duration::from_secs(90);
+const PROGRESS_STALL_TIMEOUT: Duration = Duration::from_secs(12);
+const ARTIFACT_STALL_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long progress may hold up the result of a hub that takes it piece by piece.
-const LONGEST: Duration = Duration::from_secs(120);
+const TOTAL_DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-// === impl Piece ===
+// === impl ProgressItem ===
 
-impl Piece {
+impl ProgressItem {
     /// Reads an event of the adapter's stream; none when it is of a kind that this runtime does not relay.
     pub(crate) fn read(name: &str, data: &str) -> Option<Self> {
         match name {
             event::PROGRESS => {
-                let adapter::Progress { message, percent, usage } = serde_json::from_str(data).ok()?;
+                let adapter::AdapterProgress { message, percent, usage } = serde_json::from_str(data).ok()?;
                 let message = message.map(|message| cut(message).remove(0));
                 let percent = percent.map(|percent| percent.clamp(0.0, 100.0));
                 match (message, percent, usage.filter(countable)) {
@@ -141,8 +141,8 @@ impl Piece {
             }
             event::CHUNK => text(data).map(Self::Chunk),
             event::THOUGHT => text(data).map(Self::Thought),
-            event::LOG => Some(Self::Log(relayed(data, &['{', '"'], LARGEST_JSON)?)),
-            event::TOOL_CALL => match relayed(data, &['{'], LARGEST_JSON) {
+            event::LOG => Some(Self::Log(relayed(data, &['{', '"'], MAX_JSON)?)),
+            event::TOOL_CALL => match relayed(data, &['{'], MAX_JSON) {
                 Some(call) => Some(Self::ToolCall(call)),
                 None => Some(Self::Log(Json::of(&format!("a tool call of {} bytes cannot be shown", data.len())))),
             },
@@ -150,7 +150,7 @@ impl Piece {
                 Ok(artifact) => Some(Self::Artifact(artifact)),
                 Err(why) => {
                     let message = format!("an artifact of {} bytes cannot be shown: {why}", data.len());
-                    Some(Self::Log(Json::of(&adapter::LogLine::new("warning", message))))
+                    Some(Self::Log(Json::of(&adapter::AdapterLogLine::new("warning", message))))
                 }
             },
             _ => None,
@@ -192,12 +192,12 @@ impl Piece {
 
 /// An account of the cost that the hub would refuse is left out: it must not hold up what else was said.
 pub(crate) fn countable(usage: &Json) -> bool {
-    usage.get().len() <= LARGEST_USAGE && Used::read(usage).is_ok()
+    usage.get().len() <= MAX_USAGE && ReportedUsage::read(usage).is_ok()
 }
 
 fn text(data: &str) -> Option<String> {
     match serde_json::from_str(data).ok()? {
-        TextForm::Object { text } | TextForm::Plain(text) => Some(text),
+        TextPayload::Object { text } | TextPayload::Plain(text) => Some(text),
     }
 }
 
@@ -213,92 +213,92 @@ fn artifact(data: &str) -> Result<Json, String> {
     if change.parts.is_empty() {
         return Err("it has no parts".to_owned());
     }
-    relayed(data, &['{'], LARGEST_ARTIFACT).ok_or_else(|| "it is too large or nests too deep".to_owned())
+    relayed(data, &['{'], MAX_ARTIFACT).ok_or_else(|| "it is too large or nests too deep".to_owned())
 }
 
 fn cut(mut text: String) -> Vec<String> {
     let mut parts = Vec::new();
-    while text.len() > LARGEST {
-        let rest = text.split_off(text.floor_char_boundary(LARGEST));
+    while text.len() > MAX_TEXT {
+        let rest = text.split_off(text.floor_char_boundary(MAX_TEXT));
         parts.push(std::mem::replace(&mut text, rest));
     }
     parts.push(text);
     parts
 }
 
-// === impl Progress ===
+// === impl ProgressReporter ===
 
-impl Progress {
+impl ProgressReporter {
     /// Counts the reports of the claim after `report`.
-    pub(crate) fn start(claimant: Claimant, report: i64) -> Self {
-        let untold = Untold { claimant, backlog: Arc::new(Backlog::after(report)) };
+    pub(crate) fn start(claimant: ClaimContext, report: i64) -> Self {
+        let untold = PendingProgress { claimant, backlog: Arc::new(Backlog::after(report)) };
         let teller = untold.clone();
-        Self { untold, task: AbortOnDropHandle::new(tokio::spawn(async move { teller.tell_all().await })) }
+        Self { pending: untold, task: AbortOnDropHandle::new(tokio::spawn(async move { teller.send_all().await })) }
     }
 
-    pub(crate) fn push(&self, piece: Piece) {
-        self.teller().push(piece);
+    pub(crate) fn push(&self, piece: ProgressItem) {
+        self.sender().push(piece);
     }
 
     /// A way to add to it.
-    pub(crate) fn teller(&self) -> Teller {
-        Teller(self.untold.backlog.clone())
+    pub(crate) fn sender(&self) -> ProgressSender {
+        ProgressSender(self.pending.backlog.clone())
     }
 
     /// Waits a little until everything is told. What the hub has not heard by then comes back, to be told before the result.
-    pub(crate) async fn finish(mut self) -> Option<Untold> {
-        let (backlog, link) = (&self.untold.backlog, &self.untold.claimant.link);
+    pub(crate) async fn finish(mut self) -> Option<PendingProgress> {
+        let (backlog, link) = (&self.pending.backlog, &self.pending.claimant.link);
         backlog.close();
-        if !link.is_away() && timeout(DRAIN_TIME, &mut self.task).await.is_ok() {
+        if !link.is_away() && timeout(DRAIN_TIMEOUT, &mut self.task).await.is_ok() {
             return None;
         }
         self.task.abort();
         // Two tellers at once would tell things twice.
         let _ = (&mut self.task).await;
-        Some(self.untold)
+        Some(self.pending)
     }
 }
 
-// === impl Teller ===
+// === impl ProgressSender ===
 
-impl Teller {
+impl ProgressSender {
     /// Waits a moment until the hub has heard what was pushed so far.
     pub(crate) async fn caught_up(&self) {
-        self.0.caught_up(CATCH_UP).await;
+        self.0.caught_up(CATCH_UP_TIMEOUT).await;
     }
 
     /// What the run used in all, where its agent told that.
     pub(crate) fn push_usage(&self, usage: Option<Json>) {
         if let Some(usage) = usage {
-            self.push(Piece::Usage(usage));
+            self.push(ProgressItem::Usage(usage));
         }
     }
 
-    pub(crate) fn push(&self, piece: Piece) {
+    pub(crate) fn push(&self, piece: ProgressItem) {
         for piece in piece.split() {
-            if !matches!(&piece, Piece::Chunk(text) | Piece::Thought(text) if text.is_empty()) {
+            if !matches!(&piece, ProgressItem::Chunk(text) | ProgressItem::Thought(text) if text.is_empty()) {
                 self.0.push(piece);
             }
         }
     }
 }
 
-// === impl Untold ===
+// === impl PendingProgress ===
 
-impl Untold {
+impl PendingProgress {
     /// Tells what comes until nothing more will, however long the hub is away meanwhile.
-    async fn tell_all(&self) {
+    async fn send_all(&self) {
         let Self { claimant, backlog } = self;
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
-        let mut returns = claimant.link.returns();
+        let mut returns = claimant.link.hub_back();
         while let Some(call) = backlog.next(claimant.epoch).await {
-            match claimant.tell(&call).await {
-                Told::Settled => {
-                    backlog.told();
+            match claimant.send(&call).await {
+                SendOutcome::Settled => {
+                    backlog.mark_sent();
                     backoff.reset();
                 }
-                Told::Full => backlog.fill_up(),
-                Told::NotNow => tokio::select! {
+                SendOutcome::Full => backlog.fill_up(),
+                SendOutcome::NotNow => tokio::select! {
                     () = tokio::time::sleep(backoff.next(&claimant.env)) => {}
                     Ok(()) = returns.changed() => {}
                 },
@@ -308,24 +308,24 @@ impl Untold {
 
     /// Tells the rest, but not for long: the result is due. Whether the result may follow now; it may not while the hub is
     /// away, for then it would overtake what comes before it.
-    pub(crate) async fn tell_rest(&self) -> bool {
+    pub(crate) async fn drain(&self) -> bool {
         let Self { claimant, backlog } = self;
-        let end = Instant::now() + DRAIN_TIME;
+        let end = Instant::now() + DRAIN_TIMEOUT;
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(400));
         while let Some(call) = backlog.next(claimant.epoch).await {
             let told = if call.artifact.is_some() {
                 // One that is broken off would begin from its first byte the next time.
-                claimant.tell(&call).await
+                claimant.send(&call).await
             } else {
-                timeout_at(end, claimant.tell(&call)).await.unwrap_or(Told::NotNow)
+                timeout_at(end, claimant.send(&call)).await.unwrap_or(SendOutcome::NotNow)
             };
             match told {
-                Told::Settled => backlog.told(),
-                Told::Full => backlog.fill_up(),
-                Told::NotNow => tokio::time::sleep(backoff.next(&claimant.env)).await,
+                SendOutcome::Settled => backlog.mark_sent(),
+                SendOutcome::Full => backlog.fill_up(),
+                SendOutcome::NotNow => tokio::time::sleep(backoff.next(&claimant.env)).await,
             }
             if Instant::now() >= end {
-                self.lose_patience();
+                self.discard_if_stalled();
                 return false;
             }
         }
@@ -334,21 +334,21 @@ impl Untold {
 
     /// The hub has just taken some of it.
     pub(crate) fn is_moving(&self) -> bool {
-        let (_, quiet) = self.backlog.patience();
-        quiet < DRAIN_TIME
+        let (_, quiet) = self.backlog.drain_times();
+        quiet < DRAIN_TIMEOUT
     }
 
     /// Gives up what a hub that is there does not take. That something is missing is told all the same, however long
     /// that takes.
-    fn lose_patience(&self) {
+    fn discard_if_stalled(&self) {
         let Self { claimant, backlog } = self;
-        let (all, quiet) = backlog.patience();
+        let (all, quiet) = backlog.drain_times();
         let loss = if claimant.link.is_away() {
-            return backlog.begin_anew();
-        } else if quiet >= SLOWEST {
-            Loss::Everything
-        } else if quiet >= SLOW || all >= LONGEST {
-            Loss::Progress
+            return backlog.restart_drain_timer();
+        } else if quiet >= ARTIFACT_STALL_TIMEOUT {
+            BacklogDiscard::Everything
+        } else if quiet >= PROGRESS_STALL_TIMEOUT || all >= TOTAL_DRAIN_TIMEOUT {
+            BacklogDiscard::Progress
         } else {
             return;
         };
@@ -357,48 +357,48 @@ impl Untold {
     }
 }
 
-// === impl Claimant ===
+// === impl ClaimContext ===
 
-impl Claimant {
+impl ClaimContext {
     /// What the hub refuses is lost, and only the news that the claim is gone matters.
-    async fn tell(&self, request: &ProgressRequest) -> Told {
-        let time = if request.artifact.is_some() { ARTIFACT_TIME } else { CALL_TIME };
-        match timeout(time, self.ways.progress(self.run, request)).await {
+    async fn send(&self, request: &ProgressRequest) -> SendOutcome {
+        let time = if request.artifact.is_some() { ARTIFACT_TIMEOUT } else { PROGRESS_CALL_TIMEOUT };
+        match timeout(time, self.transport.progress(self.run, request)).await {
             Ok(Ok(answer)) => {
-                self.link.heard();
+                self.link.hub_answered();
                 if answer.is_some_and(|answer| answer.status.is_terminal()) {
                     self.stop.set("the run has ended at the hub");
                 }
-                Told::Settled
+                SendOutcome::Settled
             }
             Ok(Err(error)) if crate::report::is_final(&error) => {
                 self.stop.set(error.to_string());
-                Told::Settled
+                SendOutcome::Settled
             }
             Ok(Err(error)) if error.code() == Some(Code::LogFull) => {
                 tracing::warn!(run.id = %self.run, "the log of the run is full; what follows is not told, its end is");
-                Told::Full
+                SendOutcome::Full
             }
             Ok(Err(error)) => {
                 tracing::debug!(run.id = %self.run, %error, "progress was not told");
                 if error.is_passing() || error.is_denied() {
                     self.link.failed(&error);
                 }
-                if error.is_passing() { Told::NotNow } else { Told::Settled }
+                if error.is_passing() { SendOutcome::NotNow } else { SendOutcome::Settled }
             }
             Err(_) => {
                 tracing::debug!(run.id = %self.run, "progress was not told in time");
-                Told::NotNow
+                SendOutcome::NotNow
             }
         }
     }
 }
 
-// === impl Known ===
+// === impl ReportedCounts ===
 
-impl Known {
+impl ReportedCounts {
     /// Reads the run's stream at the hub from the claim on.
-    pub(crate) async fn read(hub: &Hub, run: RunId) -> Result<Self, attache_client::Error> {
+    pub(crate) async fn read(hub: &HubClient, run: RunId) -> Result<Self, attache_client::Error> {
         let (mut known, mut after) = (Self::default(), 0);
         loop {
             let page = hub.run_events(run, after, None).await?;
@@ -427,7 +427,7 @@ impl Known {
     }
 
     /// What of a replayed piece the hub does not have yet.
-    pub(crate) fn without(&mut self, piece: Piece) -> Option<Piece> {
+    pub(crate) fn without(&mut self, piece: ProgressItem) -> Option<ProgressItem> {
         let one = |left: &mut usize, piece| {
             let new = *left == 0;
             *left = left.saturating_sub(1);
@@ -439,13 +439,13 @@ impl Known {
             (skipped < text.len()).then(|| text[skipped..].to_owned())
         };
         match piece {
-            Piece::Progress { .. } => one(&mut self.progress, piece),
-            Piece::Log(_) => one(&mut self.log, piece),
-            Piece::ToolCall(_) => one(&mut self.tool_call, piece),
-            Piece::Artifact(_) => one(&mut self.artifact, piece),
-            Piece::Usage(_) => Some(piece),
-            Piece::Chunk(text) => some(&mut self.chunk, text).map(Piece::Chunk),
-            Piece::Thought(text) => some(&mut self.thought, text).map(Piece::Thought),
+            ProgressItem::Progress { .. } => one(&mut self.progress, piece),
+            ProgressItem::Log(_) => one(&mut self.log, piece),
+            ProgressItem::ToolCall(_) => one(&mut self.tool_call, piece),
+            ProgressItem::Artifact(_) => one(&mut self.artifact, piece),
+            ProgressItem::Usage(_) => Some(piece),
+            ProgressItem::Chunk(text) => some(&mut self.chunk, text).map(ProgressItem::Chunk),
+            ProgressItem::Thought(text) => some(&mut self.thought, text).map(ProgressItem::Thought),
         }
     }
 }
@@ -460,38 +460,38 @@ mod tests {
 
     #[test]
     fn only_what_the_hub_takes_is_read() {
-        assert_eq!(Piece::read("permission", "{}"), None);
-        assert_eq!(Piece::read("chunk", "not json"), None);
-        assert_eq!(Piece::read("log", "17"), None);
+        assert_eq!(ProgressItem::read("permission", "{}"), None);
+        assert_eq!(ProgressItem::read("chunk", "not json"), None);
+        assert_eq!(ProgressItem::read("log", "17"), None);
         let deep = format!("{}{}", r#"{"a":"#.repeat(100), "}".repeat(100));
-        let said = Piece::Log(Json::of("a tool call of 600 bytes cannot be shown"));
-        assert_eq!(Piece::read("tool_call", &deep), Some(said));
+        let said = ProgressItem::Log(Json::of("a tool call of 600 bytes cannot be shown"));
+        assert_eq!(ProgressItem::read("tool_call", &deep), Some(said));
         assert_eq!(
-            Piece::read("progress", r#"{"percent":250}"#),
-            Some(Piece::Progress { message: None, percent: Some(100.0), usage: None })
+            ProgressItem::read("progress", r#"{"percent":250}"#),
+            Some(ProgressItem::Progress { message: None, percent: Some(100.0), usage: None })
         );
         let usage = r#"{"tokens":7,"model":"x"}"#;
-        let read = |data: &str| Piece::read("progress", &format!(r#"{{{data}"usage":{usage}}}"#));
-        assert_eq!(read(""), Some(Piece::Usage(raw(usage))));
+        let read = |data: &str| ProgressItem::read("progress", &format!(r#"{{{data}"usage":{usage}}}"#));
+        assert_eq!(read(""), Some(ProgressItem::Usage(raw(usage))));
         let message = Some("m".to_owned());
-        let both = Piece::Progress { message: message.clone(), percent: None, usage: Some(raw(usage)) };
+        let both = ProgressItem::Progress { message: message.clone(), percent: None, usage: Some(raw(usage)) };
         assert_eq!(read(r#""message":"m","#), Some(both));
-        let strange = Piece::Progress { message, percent: None, usage: None };
-        assert_eq!(Piece::read("progress", r#"{"message":"m","usage":{"tokens":-1}}"#), Some(strange));
+        let strange = ProgressItem::Progress { message, percent: None, usage: None };
+        assert_eq!(ProgressItem::read("progress", r#"{"message":"m","usage":{"tokens":-1}}"#), Some(strange));
     }
 
     #[test]
     fn long_texts_are_cut_between_characters() {
-        let parts = cut("é".repeat(LARGEST));
-        assert_eq!(parts.iter().map(String::len).collect::<Vec<_>>(), [LARGEST, LARGEST]);
-        assert_eq!(parts.concat(), "é".repeat(LARGEST));
+        let parts = cut("é".repeat(MAX_TEXT));
+        assert_eq!(parts.iter().map(String::len).collect::<Vec<_>>(), [MAX_TEXT, MAX_TEXT]);
+        assert_eq!(parts.concat(), "é".repeat(MAX_TEXT));
     }
 
     #[test]
     fn a_replay_tells_only_what_is_new() {
         let at = attache_protocol::Timestamp::default();
         let event = |kind: &str, data: &str| Event { seq: 1, kind: kind.to_owned(), at, data: raw(data) };
-        let mut known = Known::default();
+        let mut known = ReportedCounts::default();
         for event in [
             event("task.chunk", r#"{"text":"of the claim before"}"#),
             event("task.claimed", "{}"),
@@ -501,13 +501,16 @@ mod tests {
             known.count(&event);
         }
         let replay = [
-            Piece::Chunk("ab".into()),
-            Piece::Log(raw("1")),
-            Piece::Chunk("cde".into()),
-            Piece::Log(raw("2")),
-            Piece::Chunk("f".into()),
+            ProgressItem::Chunk("ab".into()),
+            ProgressItem::Log(raw("1")),
+            ProgressItem::Chunk("cde".into()),
+            ProgressItem::Log(raw("2")),
+            ProgressItem::Chunk("f".into()),
         ];
-        let told: Vec<Piece> = replay.into_iter().filter_map(|piece| known.without(piece)).collect();
-        assert_eq!(told, [Piece::Chunk("de".into()), Piece::Log(raw("2")), Piece::Chunk("f".into())]);
+        let told: Vec<ProgressItem> = replay.into_iter().filter_map(|piece| known.without(piece)).collect();
+        assert_eq!(
+            told,
+            [ProgressItem::Chunk("de".into()), ProgressItem::Log(raw("2")), ProgressItem::Chunk("f".into())]
+        );
     }
 }

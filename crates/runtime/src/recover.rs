@@ -2,42 +2,43 @@
 
 use std::time::Duration;
 
-use attache_client::{Backoff, Page, RunFilter};
+use attache_client::{Backoff, PageQuery, RunFilter};
 use attache_protocol::{
     Code, Json, RunId,
-    rules::run::Status,
+    rules::run::RunStatus,
     wire::{
-        adapter::{Health, RunTask},
+        adapter::{AdapterHealth, RunTask},
         awcp::TASK_TYPE,
         run::Run,
     },
 };
 
 use crate::{
-    Notice, collaborator,
-    device::Device,
-    dispatch::{self, Job, Way},
-    ledger::{History, Line, Open, Outcome, Step},
-    report::Report,
-    watch::Source,
+    Notice,
+    claim_watch::ClaimSource,
+    collaborator,
+    device::DeviceRuntime,
+    dispatch::{self, DispatchMode, RunDispatch},
+    ledger::{ExecutionOutcome, LedgerEntry, LedgerHistory, LedgerStep, OpenClaim},
+    report::OutcomeReport,
 };
 
-const HEALTH_TRIES: u32 = 5;
+const MAX_HEALTH_ATTEMPTS: u32 = 5;
 /// More than one process ever makes on one claim, so that the next one counts on from above all of them.
-const REPORTS: i64 = 1 << 32;
+const REPORT_NUMBER_STEP: i64 = 1 << 32;
 
 /// Queues the outcomes that the hub has not heard, and finds the runs that the adapter still executes.
-pub(crate) async fn look_back(device: &Device, history: &History) -> Vec<Job> {
+pub(crate) async fn recover_claims(device: &DeviceRuntime, history: &LedgerHistory) -> Vec<RunDispatch> {
     let mut unfinished = Vec::new();
     for open in history.open() {
         match open {
-            Open::Unreported { run, epoch, outcome } => {
+            OpenClaim::Unreported { run, epoch, outcome } => {
                 device.claims.ended(run, epoch);
-                device.reports.keep(Report { run, epoch, outcome, untold: None });
+                device.reports.enqueue(OutcomeReport { run, epoch, outcome, pending_progress: None });
             }
-            Open::Unfinished(line) => unfinished.push(line),
+            OpenClaim::Unfinished(line) => unfinished.push(line),
             // `hand_back` releases it if the hub still thinks that it is ours.
-            Open::Unstarted(_) => {}
+            OpenClaim::Unstarted(_) => {}
         }
     }
     if unfinished.is_empty() {
@@ -52,52 +53,52 @@ pub(crate) async fn look_back(device: &Device, history: &History) -> Vec<Job> {
             // Its folder was unmounted when the earlier process ended; whatever the agent still does, it does it nowhere.
             dispatch::cancel(device, run).await;
             let delegation = line.delegation_id.as_deref().unwrap_or_default();
-            keep(device, run, epoch, collaborator::run::outcome_after_restart(delegation)).await;
+            store_outcome(device, run, epoch, collaborator::delegation_run::outcome_after_restart(delegation)).await;
             continue;
         }
         let way = if adapter.as_ref().is_some_and(|health| health.executes(run)) {
             device.link.notify(&Notice::Rejoined { run });
-            Way::Join
+            DispatchMode::Join
         } else if let Some(reply) = dispatch::remembered(device, run).await {
-            Way::Replay(reply)
+            DispatchMode::Replay(reply)
         } else {
             let reason = "the runtime was restarted and the adapter does not know the task any more";
-            device.note(device.run_line(Step::TaskStopped, run, epoch).because(reason)).await;
+            device.note(device.run_entry(LedgerStep::TaskStopped, run, epoch).because(reason)).await;
             device.link.notify(&Notice::TaskStopped { run, reason: reason.to_owned() });
             continue;
         };
         device.claims.take(run, epoch);
-        device.note(device.run_line(Step::TaskRejoined, run, epoch)).await;
-        let reports = REPORTS * i64::try_from(history.rejoins(run, epoch) + 1).unwrap_or(1);
+        device.note(device.run_entry(LedgerStep::TaskRejoined, run, epoch)).await;
+        let reports = REPORT_NUMBER_STEP * i64::try_from(history.rejoins(run, epoch) + 1).unwrap_or(1);
         // Who asked matters only to what is begun.
         let caller = String::new();
-        jobs.push(Job { task, caller, epoch, way, source: Source::Unknown, reports });
+        jobs.push(RunDispatch { task, caller, epoch, mode: way, source: ClaimSource::Unknown, reports });
     }
     jobs
 }
 
 /// What the adapter executes. One that is not there may just be starting, together with this runtime.
-async fn executing(device: &Device) -> Option<Health> {
+async fn executing(device: &DeviceRuntime) -> Option<AdapterHealth> {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(1));
     loop {
         match device.adapter.health().await {
             Ok(health) => return Some(health),
-            Err(_) if backoff.tries() < HEALTH_TRIES => tokio::time::sleep(backoff.next(&device.env)).await,
+            Err(_) if backoff.tries() < MAX_HEALTH_ATTEMPTS => tokio::time::sleep(backoff.next(&device.env)).await,
             Err(_) => return None,
         }
     }
 }
 
 /// The adapter finished the run while nobody listened.
-async fn keep(device: &Device, run: RunId, epoch: i64, outcome: Outcome) {
+async fn store_outcome(device: &DeviceRuntime, run: RunId, epoch: i64, outcome: ExecutionOutcome) {
     device.claims.ended(run, epoch);
-    device.note(Line::outcome(device.env.now(), run, epoch, &outcome)).await;
+    device.note(LedgerEntry::outcome(device.env.now(), run, epoch, &outcome)).await;
     device.link.notify(&Notice::Ended { run, status: outcome.status(), error: None });
-    device.reports.keep(Report { run, epoch, outcome, untold: None });
+    device.reports.enqueue(OutcomeReport { run, epoch, outcome, pending_progress: None });
 }
 
 /// Enough of the task to join it; its input is not in the ledger, and the adapter has it already.
-fn task(device: &Device, run: RunId, line: &Line) -> Option<RunTask> {
+fn task(device: &DeviceRuntime, run: RunId, line: &LedgerEntry) -> Option<RunTask> {
     Some(RunTask {
         task_run_id: run,
         conversation_id: line.conversation_id?,
@@ -120,7 +121,7 @@ fn task(device: &Device, run: RunId, line: &Line) -> Option<RunTask> {
 /// Hands back every claim of this device that it certainly never started: its answer got lost, or the device stopped in
 /// between.
 /// Waits for the hub as long as it is away: a claim that is neither named nor handed back is a lost run.
-pub(crate) async fn hand_back(device: &Device, history: &History) {
+pub(crate) async fn hand_back(device: &DeviceRuntime, history: &LedgerHistory) {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
     loop {
         match hand_back_once(device, history).await {
@@ -135,9 +136,9 @@ pub(crate) async fn hand_back(device: &Device, history: &History) {
     }
 }
 
-async fn hand_back_once(device: &Device, history: &History) -> Result<(), attache_client::Error> {
+async fn hand_back_once(device: &DeviceRuntime, history: &LedgerHistory) -> Result<(), attache_client::Error> {
     let runs = claimed(device).await?;
-    device.link.heard();
+    device.link.hub_answered();
     if !runs.is_empty() && !history.is_intact() {
         tracing::warn!("the ledger is missing or damaged; what the hub has of this device counts as lost");
         device.link.notify(&Notice::LedgerDamaged);
@@ -157,11 +158,11 @@ async fn hand_back_once(device: &Device, history: &History) -> Result<(), attach
     Ok(())
 }
 
-async fn claimed(device: &Device) -> Result<Vec<Run>, attache_client::Error> {
+async fn claimed(device: &DeviceRuntime) -> Result<Vec<Run>, attache_client::Error> {
     let filter = RunFilter {
-        status: Some(Status::Running),
+        status: Some(RunStatus::Running),
         agent: Some(device.profile.agent_id.to_string()),
-        page: Page { limit: Some(200), cursor: None },
+        page: PageQuery { limit: Some(200), cursor: None },
         ..RunFilter::default()
     };
     let mut runs = device.hub().runs(&filter).await?.task_runs;
@@ -170,14 +171,14 @@ async fn claimed(device: &Device) -> Result<Vec<Run>, attache_client::Error> {
 }
 
 /// Hands one claim back, as far as that is possible now.
-pub(crate) async fn release(device: &Device, run: RunId, epoch: i64) {
+pub(crate) async fn release(device: &DeviceRuntime, run: RunId, epoch: i64) {
     warn(run, try_release(device, run, epoch).await);
 }
 
-async fn try_release(device: &Device, run: RunId, epoch: i64) -> Result<(), attache_client::Error> {
-    let released = device.ways.release(run, epoch).await;
+async fn try_release(device: &DeviceRuntime, run: RunId, epoch: i64) -> Result<(), attache_client::Error> {
+    let released = device.transport.release(run, epoch).await;
     if released.is_ok() {
-        device.note(device.run_line(Step::TaskReleased, run, epoch)).await;
+        device.note(device.run_entry(LedgerStep::TaskReleased, run, epoch)).await;
         device.link.notify(&Notice::Released { run });
     }
     device.claims.give_up(run, epoch);

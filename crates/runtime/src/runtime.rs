@@ -8,34 +8,34 @@ use std::{
 };
 
 use attache_client::{
-    Address, Credential, Hub, HubOptions,
-    channel::{self, Channel},
+    HubAddress, HubClient, HubCredential, HubOptions,
+    channel::{self, ChannelHandle},
 };
-use attache_protocol::{Json, Pin, env::Env, wire::runtime::Extension};
+use attache_protocol::{Json, KeyPin, env::Env, wire::runtime::DeclaredExtension};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     Error, Notice,
-    adapter::{Adapter, Endpoint},
-    claims::Claims,
-    clock::Clock,
+    adapter::{AdapterClient, Endpoint},
+    claims::HeldClaims,
+    clock::HubClock,
     collaborator::Collaborator,
-    device::Device,
+    connection_status::ConnectionStatusFile,
+    device::DeviceRuntime,
     dispatch, files, heartbeat,
-    inbox::Inbox,
-    ledger::{self, History, Ledger, Line, Step},
-    link::Link,
+    hub_transport::HubTransport,
+    inbox::ChannelInbox,
+    ledger::{self, ExecutionLedger, LedgerEntry, LedgerHistory, LedgerStep},
+    link::HubLink,
     notice::Observer,
-    presence::Presence,
     profile::{Profile, Profiles},
     recover,
-    report::{self, Reports},
-    speak::Ways,
-    stop::Shutdown,
-    supervise::{AdapterCommand, Supervisor},
-    work::Work,
+    report::{self, ReportQueue},
+    shutdown::Shutdown,
+    supervise::{AdapterCommand, AdapterSupervisor},
+    work_loop::WorkLoop,
 };
 
 #[derive(Clone)]
@@ -54,13 +54,13 @@ pub struct Options {
     /// A certificate (PEM) to trust besides the machine's own.
     pub trusted_certificate: Option<Vec<u8>>,
     /// The only key that the hub may have, when it is not the profile's.
-    pub pin: Option<Pin>,
+    pub pin: Option<KeyPin>,
     pub observer: Option<Observer>,
-    pub pace: Pace,
+    pub pace: RuntimeTimings,
     /// How many runs are executed at a time, 1 unless told. An adapter must be made for more than one.
     pub concurrency: NonZeroUsize,
     /// The A2A extensions that the device declares for its agent.
-    pub extensions: Vec<Extension>,
+    pub extensions: Vec<DeclaredExtension>,
     /// Takes folders that others lend; nothing unless told.
     pub collaborator: Option<Collaborator>,
     pub env: Env,
@@ -77,7 +77,7 @@ pub enum AdapterSource {
 
 /// How often the runtime talks when there is nothing to say.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct RuntimeTimings {
     /// How long a pull waits for a run.
     pub pull_wait: Duration,
     /// The longest time between two heartbeats.
@@ -86,21 +86,21 @@ pub struct Pace {
     pub early_heartbeat: Duration,
     /// How long that is.
     pub early: Duration,
-    pub channel: channel::Pace,
+    pub channel: channel::ChannelTimings,
 }
 
-pub struct Runtime {
+pub struct RuntimeService {
     options: Options,
     profiles: Profiles,
     profile: Profile,
-    hub: Hub,
+    hub: HubClient,
     /// What the channel is made of.
     channel: channel::Options,
 }
 
 /// How a runtime ended that was asked to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stopped {
+pub enum ShutdownOutcome {
     Finished,
     Aborted,
 }
@@ -116,21 +116,21 @@ struct DeviceInfo<'a> {
 }
 
 /// How long the runtime that was replaced on this device may take to notice.
-const LOCK_TIME: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-// === impl Runtime ===
+// === impl RuntimeService ===
 
-impl Runtime {
+impl RuntimeService {
     pub fn new(options: Options) -> Result<Self, Error> {
         let profiles = Profiles::at(&options.home, options.env.clone());
         let mut profile = profiles.load()?.select(options.profile.as_deref())?.clone();
         if let Some(api_base) = &options.api_base {
-            profile.api_base = Address::parse(api_base)?.api_base();
+            profile.api_base = HubAddress::parse(api_base)?.api_base();
         }
         if matches!(options.adapter, AdapterSource::Profile) && profile.local_agent_endpoint.is_none() {
             return Err(Error::NoAdapter(profile.key()));
         }
-        let credential = Credential::RuntimeToken(profile.runtime_token.clone());
+        let credential = HubCredential::RuntimeToken(profile.runtime_token.clone());
         let mut hub = HubOptions::new(profile.api_base.as_str(), credential);
         hub.trusted_certificate.clone_from(&options.trusted_certificate);
         hub.pin = options.pin.or(profile.pin);
@@ -142,7 +142,7 @@ impl Runtime {
             pace: options.pace.channel,
             ..channel::Options::worker(hub.clone())
         };
-        Ok(Self { profiles, profile, hub: Hub::new(hub)?, channel, options })
+        Ok(Self { profiles, profile, hub: HubClient::new(hub)?, channel, options })
     }
 
     pub fn profile(&self) -> &Profile {
@@ -150,17 +150,17 @@ impl Runtime {
     }
 
     /// Works until it is told to stop, or until the hub refuses this device.
-    pub async fn run(self, shutdown: Shutdown) -> Result<Stopped, Error> {
+    pub async fn run(self, shutdown: Shutdown) -> Result<ShutdownOutcome, Error> {
         let Self { options, profiles, profile, hub, channel } = self;
         // Two runtimes with one token would declare each other's runs lost.
         let lock_path = ledger::make_folder(&options.home, profile.agent_id)?.join("runtime.lock");
-        let lock = files::try_lock(&lock_path, LOCK_TIME).await?;
-        let (ledger, history) = Ledger::open(&options.home, profile.agent_id)?;
-        let link = Link::new(options.observer.clone());
+        let lock = files::try_lock(&lock_path, LOCK_TIMEOUT).await?;
+        let (ledger, history) = ExecutionLedger::open(&options.home, profile.agent_id)?;
+        let link = HubLink::new(options.observer.clone());
         let (supervisor, endpoint) = match &options.adapter {
             AdapterSource::Child(command) => {
                 let supervisor =
-                    Supervisor::start(command.clone(), &options.home, options.env.clone(), link.clone()).await?;
+                    AdapterSupervisor::start(command.clone(), &options.home, options.env.clone(), link.clone()).await?;
                 let endpoint = supervisor.endpoint();
                 (Some(supervisor), endpoint)
             }
@@ -178,12 +178,12 @@ impl Runtime {
         {
             tracing::error!("what an earlier life left mounted could not be removed");
         }
-        let claims = Claims::default();
-        let presence = Presence::new(&options.home, profile.agent_id, options.env.clone());
-        let inbox = Inbox::new(claims.clone(), link.clone(), presence.clone());
-        let mut device = Device {
-            adapter: Adapter::new(endpoint)?,
-            ways: Ways { hub, channel: None },
+        let claims = HeldClaims::default();
+        let presence = ConnectionStatusFile::new(&options.home, profile.agent_id, options.env.clone());
+        let inbox = ChannelInbox::new(claims.clone(), link.clone(), presence.clone());
+        let mut device = DeviceRuntime {
+            adapter: AdapterClient::new(endpoint)?,
+            transport: HubTransport { hub, channel: None },
             inbox: inbox.clone(),
             presence,
             ledger,
@@ -194,18 +194,18 @@ impl Runtime {
             extensions,
             asks: AtomicBool::new(false),
             env: options.env,
-            clock: Clock::new(),
+            clock: HubClock::new(),
             link,
             claims,
-            reports: Reports::default(),
+            reports: ReportQueue::default(),
             profile,
         };
         takes_as_many(&device.adapter, options.concurrency).await?;
         let rejoined = begin(&device, &history, &shutdown).await?;
         // Only now: a channel that registers gives back every claim that is not held here.
-        device.ways.channel = Some(Channel::connect(channel, inbox)?);
+        device.transport.channel = Some(ChannelHandle::connect(channel, inbox)?);
         let device = Arc::new(device);
-        let stopped = live(&device, rejoined, &profiles, (options.pace, options.concurrency), &shutdown).await;
+        let stopped = serve(&device, rejoined, &profiles, (options.pace, options.concurrency), &shutdown).await;
         if let Some(channel) = device.channel() {
             channel.close().await;
         }
@@ -217,7 +217,7 @@ impl Runtime {
     }
 }
 
-impl std::fmt::Debug for Runtime {
+impl std::fmt::Debug for RuntimeService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Runtime({})", self.profile)
     }
@@ -233,7 +233,7 @@ impl<'a> DeviceInfo<'a> {
     }
 }
 
-fn declared(options: &Options) -> Vec<Extension> {
+fn declared(options: &Options) -> Vec<DeclaredExtension> {
     let borrows = options.collaborator.as_ref().and_then(Collaborator::extension);
     options.extensions.iter().cloned().chain(borrows).collect()
 }
@@ -245,7 +245,7 @@ fn fixed(profile: &Profile) -> watch::Receiver<Option<Endpoint>> {
 }
 
 /// A run that is claimed has a clock that runs: more than the adapter executes at once are not asked for.
-async fn takes_as_many(adapter: &Adapter, asked: NonZeroUsize) -> Result<(), Error> {
+async fn takes_as_many(adapter: &AdapterClient, asked: NonZeroUsize) -> Result<(), Error> {
     if asked == NonZeroUsize::MIN {
         return Ok(());
     }
@@ -260,16 +260,20 @@ async fn takes_as_many(adapter: &Adapter, asked: NonZeroUsize) -> Result<(), Err
 }
 
 /// Says hello, and picks up what an earlier process left.
-async fn begin(device: &Device, history: &History, shutdown: &Shutdown) -> Result<Vec<dispatch::Job>, Error> {
+async fn begin(
+    device: &DeviceRuntime,
+    history: &LedgerHistory,
+    shutdown: &Shutdown,
+) -> Result<Vec<dispatch::RunDispatch>, Error> {
     let runtime = device.profile.runtime_id;
-    let started = Line { runtime_id: Some(runtime), ..device.line(Step::RuntimeStarted) };
+    let started = LedgerEntry { runtime_id: Some(runtime), ..device.ledger_entry(LedgerStep::RuntimeStarted) };
     device.ledger.append(&started).await?;
     device.link.notify(&Notice::Started {
         agent: device.profile.agent_id,
         runtime,
         api_base: device.profile.api_base.clone(),
     });
-    let rejoined = recover::look_back(device, history).await;
+    let rejoined = recover::recover_claims(device, history).await;
     // Before the first heartbeat and before the channel: they would give up what can still be handed back.
     tokio::select! {
         () = recover::hand_back(device, history) => {}
@@ -279,13 +283,13 @@ async fn begin(device: &Device, history: &History, shutdown: &Shutdown) -> Resul
     Ok(rejoined)
 }
 
-async fn live(
-    device: &Arc<Device>,
-    rejoined: Vec<dispatch::Job>,
+async fn serve(
+    device: &Arc<DeviceRuntime>,
+    rejoined: Vec<dispatch::RunDispatch>,
     profiles: &Profiles,
-    (pace, concurrency): (Pace, NonZeroUsize),
+    (pace, concurrency): (RuntimeTimings, NonZeroUsize),
     shutdown: &Shutdown,
-) -> Result<Stopped, Error> {
+) -> Result<ShutdownOutcome, Error> {
     let runtime = device.profile.runtime_id;
     let quit = CancellationToken::new();
     let reports = AbortOnDropHandle::new(tokio::spawn({
@@ -294,9 +298,11 @@ async fn live(
     }));
     let beats = AbortOnDropHandle::new(tokio::spawn({
         let (device, quit, profiles) = (device.clone(), quit.clone(), profiles.clone());
-        async move { heartbeat::beat(&device, &profiles, pace, quit).await }
+        async move { heartbeat::run_heartbeats(&device, &profiles, pace, quit).await }
     }));
-    Work { device: device.clone(), wait: pace.pull_wait, concurrency, shutdown: shutdown.clone() }.run(rejoined).await;
+    WorkLoop { device: device.clone(), wait: pace.pull_wait, concurrency, shutdown: shutdown.clone() }
+        .run(rejoined)
+        .await;
 
     quit.cancel();
     for task in [beats, reports] {
@@ -309,12 +315,12 @@ async fn live(
         Some(error) => error.to_string(),
         None => "asked to stop".to_owned(),
     };
-    let stopped = Line { runtime_id: Some(runtime), ..device.line(Step::RuntimeStopped) };
+    let stopped = LedgerEntry { runtime_id: Some(runtime), ..device.ledger_entry(LedgerStep::RuntimeStopped) };
     device.note(stopped.because(reason)).await;
     match denial {
         Some(error) => Err(error),
-        None if shutdown.abort.is_cancelled() => Ok(Stopped::Aborted),
-        None => Ok(Stopped::Finished),
+        None if shutdown.abort.is_cancelled() => Ok(ShutdownOutcome::Aborted),
+        None => Ok(ShutdownOutcome::Finished),
     }
 }
 
@@ -334,7 +340,7 @@ impl Options {
             trusted_certificate: None,
             pin: None,
             observer: None,
-            pace: Pace::default(),
+            pace: RuntimeTimings::default(),
             concurrency: NonZeroUsize::MIN,
             extensions: Vec::new(),
             collaborator: None,
@@ -349,16 +355,16 @@ impl std::fmt::Debug for Options {
     }
 }
 
-// === impl Pace ===
+// === impl RuntimeTimings ===
 
-impl Default for Pace {
+impl Default for RuntimeTimings {
     fn default() -> Self {
         Self {
             pull_wait: Duration::from_secs(20),
             heartbeat: Duration::from_secs(30),
             early_heartbeat: Duration::from_secs(5),
             early: Duration::from_secs(60),
-            channel: channel::Pace::default(),
+            channel: channel::ChannelTimings::default(),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use attache_client::Backoff;
-use attache_protocol::{Secret, env::Env, wire::system::Ready};
+use attache_protocol::{Secret, env::Env, wire::system::ReadyFile};
 use tokio::{
     process::{Child, ChildStdin, Command},
     sync::watch,
@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{Error, Notice, adapter::Endpoint, link::Link};
+use crate::{Error, Notice, adapter::Endpoint, link::HubLink};
 
 /// How to start an adapter. The arguments already tell it to write `ready_file`, to end with its stdin, and where its
 /// instruction file is.
@@ -35,7 +35,7 @@ pub struct AdapterCommand {
 
 /// Keeps one adapter alive until it is ended.
 #[derive(Debug)]
-pub(crate) struct Supervisor {
+pub(crate) struct AdapterSupervisor {
     endpoint: watch::Receiver<Option<Endpoint>>,
     /// Dropping it ends the adapter, also when nobody waits for that.
     end: DropGuard,
@@ -43,35 +43,35 @@ pub(crate) struct Supervisor {
 }
 
 /// The pipe is held apart from the process, because waiting for a process closes the pipes that it still has.
-struct Living {
+struct AdapterProcess {
     child: Child,
     stdin: Option<ChildStdin>,
 }
 
-struct Keeper {
+struct SupervisorTask {
     command: AdapterCommand,
     home: PathBuf,
     env: Env,
-    link: Link,
+    link: HubLink,
     endpoint: watch::Sender<Option<Endpoint>>,
     end: CancellationToken,
 }
 
-const READY_TIME: Duration = Duration::from_secs(20);
-const END_TIME: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// An adapter that lived this long is not in a crash loop.
-const STEADY: Duration = Duration::from_secs(30);
+const STABLE_UPTIME: Duration = Duration::from_secs(30);
 
-// === impl Supervisor ===
+// === impl AdapterSupervisor ===
 
-impl Supervisor {
+impl AdapterSupervisor {
     /// Starts the adapter and answers once it listens; the first start must succeed.
-    pub(crate) async fn start(command: AdapterCommand, home: &Path, env: Env, link: Link) -> Result<Self, Error> {
+    pub(crate) async fn start(command: AdapterCommand, home: &Path, env: Env, link: HubLink) -> Result<Self, Error> {
         let (endpoint, seen) = watch::channel(None);
         let end = CancellationToken::new();
-        let keeper = Keeper { command, home: home.to_owned(), env, link, endpoint, end: end.clone() };
+        let keeper = SupervisorTask { command, home: home.to_owned(), env, link, endpoint, end: end.clone() };
         let living = keeper.launch().await?;
-        Ok(Self { endpoint: seen, end: end.drop_guard(), task: tokio::spawn(keeper.keep(living)) })
+        Ok(Self { endpoint: seen, end: end.drop_guard(), task: tokio::spawn(keeper.supervise(living)) })
     }
 
     pub(crate) fn endpoint(&self) -> watch::Receiver<Option<Endpoint>> {
@@ -86,10 +86,10 @@ impl Supervisor {
     }
 }
 
-// === impl Keeper ===
+// === impl SupervisorTask ===
 
-impl Keeper {
-    async fn keep(self, mut living: Living) {
+impl SupervisorTask {
+    async fn supervise(self, mut living: AdapterProcess) {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut since = Instant::now();
         loop {
@@ -100,7 +100,7 @@ impl Keeper {
             let reason = status.map_or_else(|error| error.to_string(), |status| status.to_string());
             self.endpoint.send_replace(None);
             self.link.notify(&Notice::AdapterAway { reason: format!("it stopped ({reason})") });
-            if since.elapsed() > STEADY {
+            if since.elapsed() > STABLE_UPTIME {
                 backoff.reset();
             }
             living = loop {
@@ -117,7 +117,7 @@ impl Keeper {
         }
     }
 
-    async fn launch(&self) -> Result<Living, Error> {
+    async fn launch(&self) -> Result<AdapterProcess, Error> {
         let failed = |reason: String| Error::Adapter { program: self.command.program.display().to_string(), reason };
         let ready_file = &self.command.ready_file;
         match fs::remove_file(ready_file) {
@@ -136,9 +136,9 @@ impl Keeper {
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
         let stdin = child.stdin.take();
-        let listening = timeout(READY_TIME, async {
+        let listening = timeout(READY_TIMEOUT, async {
             loop {
-                if let Some(Ready { url, .. }) =
+                if let Some(ReadyFile { url, .. }) =
                     fs::read(ready_file).ok().and_then(|text| serde_json::from_slice(&text).ok())
                 {
                     return Ok(url);
@@ -155,13 +155,13 @@ impl Keeper {
         let url = match listening.await {
             Ok(Ok(url)) => url,
             Ok(Err(reason)) => return Err(failed(reason)),
-            Err(_) => return Err(failed(format!("it did not listen within {} seconds", READY_TIME.as_secs()))),
+            Err(_) => return Err(failed(format!("it did not listen within {} seconds", READY_TIMEOUT.as_secs()))),
         };
         let _ = fs::remove_file(ready_file);
         let secret = read_secret(&self.home, &url)?;
         self.link.notify(&Notice::AdapterReady { endpoint: url.clone() });
         self.endpoint.send_replace(Some(Endpoint { url, secret }));
-        Ok(Living { child, stdin })
+        Ok(AdapterProcess { child, stdin })
     }
 }
 
@@ -183,10 +183,10 @@ fn secret_name(endpoint: &str) -> Option<String> {
 }
 
 /// Closes the adapter's stdin and waits; one that does not take the hint is killed.
-async fn end(living: Living) {
-    let Living { mut child, stdin } = living;
+async fn end(living: AdapterProcess) {
+    let AdapterProcess { mut child, stdin } = living;
     drop(stdin);
-    if timeout(END_TIME, child.wait()).await.is_err() {
+    if timeout(EXIT_TIMEOUT, child.wait()).await.is_err() {
         tracing::warn!("the adapter did not end by itself and is killed");
         if let Err(error) = child.kill().await {
             tracing::warn!(%error, "the adapter could not be killed");
@@ -210,7 +210,8 @@ mod tests {
             environment: std::env::vars_os().collect(),
             ready_file: ready_file.clone(),
         };
-        let supervisor = Supervisor::start(command, home.path(), Env::seeded(1), Link::new(None)).await.unwrap();
+        let supervisor =
+            AdapterSupervisor::start(command, home.path(), Env::seeded(1), HubLink::new(None)).await.unwrap();
         let endpoint = supervisor.endpoint().borrow().as_ref().map(|endpoint| endpoint.url.clone());
         assert_eq!((endpoint.as_deref(), ready_file.exists()), (Some("http://127.0.0.1:2"), false));
         supervisor.end().await;

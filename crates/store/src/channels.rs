@@ -6,10 +6,13 @@ use async_trait::async_trait;
 use attache_protocol::{ChannelId, Json, RunId, TenantId, Timestamp};
 
 use crate::{
-    Context, Result,
+    Result, WriteContext,
     record::{
-        Listed, Page,
-        channel::{Channel, ChannelEvents, ChannelFilter, Follow, Frames, NewChannel, Resume, Resumed},
+        ListPage, Pagination,
+        channel::{
+            ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption, FollowRecord, NewChannel,
+            OutboxFrames,
+        },
     },
 };
 
@@ -39,7 +42,7 @@ pub const MAX_FRAMES: i64 = 10_000;
 /// the same. A channel that is superseded hands its frames, claims and follows on, so nothing is addressed to it any more.
 /// When more than [`MAX_FRAMES`] wait, the oldest are given up.
 #[async_trait]
-pub trait Channels: Send + Sync {
+pub trait ChannelStore: Send + Sync {
     /// The log's actor, of all its rows, is the principal that may resume it. `NotFound` for a runtime of another tenant.
     /// With a runtime (`RuntimeEnded` if it is not active) this shows that the runtime is alive, as a heartbeat does, but
     /// renews no claim, and it supersedes the runtime's other channels, connected or not: their resume tokens are void,
@@ -48,15 +51,15 @@ pub trait Channels: Send + Sync {
     /// worker cannot know of, which go back to the queue with their attempt given back: with `running`, the claims that it
     /// does not name; without, those whose `Execute` was not acknowledged and that have no event since they were claimed.
     /// Claims that were made over HTTP stay as they are. A superseded channel that was disconnected keeps its reason.
-    async fn open_channel(&self, context: Context, channel: NewChannel) -> Result<Channel>;
+    async fn open_channel(&self, context: WriteContext, channel: NewChannel) -> Result<ChannelRecord>;
 
     /// `ResumeRefused` for an unknown channel, another principal, a token that is not the current one, or a channel that
     /// was superseded. The token is used up; `last_seq` (at least 0 and at most the head, also in the row) is acknowledged.
     /// With a runtime this shows that it is alive, as in `open_channel` (`RuntimeEnded` if it is not active).
-    async fn resume_channel(&self, context: Context, resume: Resume) -> Result<Resumed>;
+    async fn resume_channel(&self, context: WriteContext, resume: ChannelResume) -> Result<ChannelResumption>;
 
     /// The connection is gone. Claims, frames and the resume token stay. Closing again changes nothing.
-    async fn close_channel(&self, context: Context, channel: ChannelId, reason: &str) -> Result<Channel>;
+    async fn close_channel(&self, context: WriteContext, channel: ChannelId, reason: &str) -> Result<ChannelRecord>;
 
     /// Closes every connected channel of every tenant, for a hub that starts: no connection survives it. The actor is
     /// `system`.
@@ -65,14 +68,19 @@ pub trait Channels: Send + Sync {
     /// These peers were heard. Renews the claims made over their channels, and marks their runtimes online (with the row
     /// of a heartbeat when one was offline, actor `runtime:<id>`). Channels that are unknown or not connected are passed
     /// over, and so are runtimes that have ended.
-    async fn seen_channels(&self, channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
+    async fn mark_channels_seen(&self, channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
 
-    async fn channel_message(&self, context: Context, channel: ChannelId, message: Json) -> Result<()>;
+    async fn channel_message(&self, context: WriteContext, channel: ChannelId, message: Json) -> Result<()>;
 
-    async fn channel(&self, tenant: TenantId, channel: ChannelId) -> Result<Channel>;
+    async fn channel(&self, tenant: TenantId, channel: ChannelId) -> Result<ChannelRecord>;
 
     /// Newest first.
-    async fn channels(&self, tenant: TenantId, filter: ChannelFilter, page: Page) -> Result<Listed<Channel>>;
+    async fn channels(
+        &self,
+        tenant: TenantId,
+        filter: ChannelFilter,
+        page: Pagination,
+    ) -> Result<ListPage<ChannelRecord>>;
 
     /// Events after `after` and above the floor, in order.
     async fn channel_events(
@@ -84,18 +92,18 @@ pub trait Channels: Send + Sync {
     ) -> Result<ChannelEvents>;
 
     /// Frames after `after` and above the floor, in order.
-    async fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<Frames>;
+    async fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<OutboxFrames>;
 
     /// Everything up to `seq` (at most the head) has arrived. Not logged.
     async fn acknowledge(&self, channel: ChannelId, seq: i64) -> Result<()>;
 
     /// The runs that the channel's peer follows and whose last event is not a frame yet, in order of creation.
-    async fn follows(&self, channel: ChannelId) -> Result<Vec<Follow>>;
+    async fn follows(&self, channel: ChannelId) -> Result<Vec<FollowRecord>>;
 
     /// The channel that follows a run, if there is one; also when the run is unknown or every event is a frame.
-    async fn follower(&self, run: RunId) -> Result<Option<Follow>>;
+    async fn follower(&self, run: RunId) -> Result<Option<FollowRecord>>;
 
     /// Makes frames of the run's events that are not frames yet, up to the run's seq `upto` (at most its newest), and at
     /// most `limit`. Answers the follow as it is now. `NotFound` if the channel does not follow the run.
-    async fn push_events(&self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow>;
+    async fn push_events(&self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<FollowRecord>;
 }

@@ -1,6 +1,6 @@
 //! What a store refuses, and what goes wrong inside it.
 
-use attache_protocol::rules::run::Refusal;
+use attache_protocol::rules::run::RunRefusal;
 
 use crate::record::RunRecord;
 
@@ -28,7 +28,7 @@ pub enum Error {
     AgentArchived,
     /// The rules refuse; the run is as it was before and is shown as it is.
     #[error("{refusal}")]
-    Refused { refusal: Refusal, run: Box<RunRecord> },
+    Refused { refusal: RunRefusal, run: Box<RunRecord> },
     /// The same idempotency key came with a different request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
@@ -54,7 +54,7 @@ pub enum Error {
     RuntimeEnded(attache_protocol::wire::runtime::RuntimeState),
     /// The permission request was settled before, as it is shown here.
     #[error("the permission was decided before")]
-    AlreadyDecided(Box<crate::record::ask::Permission>),
+    AlreadyDecided(Box<crate::record::worker_request::PermissionRecord>),
     /// The question that an input names is not open, or not of its run.
     #[error("the question is not open any more")]
     NotAsked,
@@ -66,7 +66,7 @@ pub enum Error {
     NoEngine,
     /// A quota leaves no room for the run.
     #[error("{exceeded}")]
-    QuotaExceeded { target: crate::record::spending::Target, exceeded: attache_protocol::rules::quota::Exceeded },
+    QuotaExceeded { target: crate::record::quota::QuotaTarget, exceeded: attache_protocol::rules::quota::ExceededLimit },
     /// It was changed since the caller read it.
     #[error("it was changed in the meantime")]
     VersionChanged,
@@ -99,7 +99,7 @@ pub enum Error {
     Overloaded,
     /// The disk or the database file does not let anything be stored now. Nothing was changed.
     #[error("{0}")]
-    Unwritable(crate::Fault),
+    Unwritable(crate::StorageFault),
     /// The commit failed: the change may or may not be there after a restart.
     #[error("it is unknown whether the change was stored")]
     Unknown,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum StorageFault {
     /// No space, or no quota, is left on the disk.
     DiskFull,
     /// The file system cannot be written.
@@ -14,9 +14,9 @@ pub enum Fault {
     Damaged,
 }
 
-// === impl Fault ===
+// === impl StorageFault ===
 
-impl Fault {
+impl StorageFault {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::DiskFull => "disk_full",
@@ -37,7 +37,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for StorageFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::DiskFull => "the disk is full",

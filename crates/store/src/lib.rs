@@ -4,7 +4,6 @@
 //! change, its log rows and its idempotency record together, or nothing. Times and ids are given by the caller, so two
 //! stores that see the same calls hold the same state, to the byte of the hash chain.
 
-mod asks;
 mod channels;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -14,28 +13,29 @@ mod entry;
 mod error;
 mod excerpt;
 mod fault;
-pub mod measure;
 pub mod memory;
+pub mod metrics;
 mod outcome;
-mod outline;
 mod peers;
-mod people;
 mod pushes;
+mod quotas;
 pub mod record;
-mod spending;
+mod run_outline;
 pub mod sqlite;
 mod store;
+mod users;
 mod weight;
+mod worker_requests;
 
-pub use asks::Asks;
-pub use channels::{Channels, MAX_FRAMES};
-pub use delegations::Delegations;
-pub use deliveries::Deliveries;
+pub use channels::{ChannelStore, MAX_FRAMES};
+pub use delegations::DelegationStore;
+pub use deliveries::DeliveryStore;
 pub use error::{Error, Result, Use};
-pub use fault::Fault;
-pub use peers::Peers;
-pub use people::People;
-pub use pushes::{MAX_PUSH_CONFIGS, Pushes};
-pub use spending::{MAX_REFUSED, Spending};
-pub use store::{Context, Durability, Listener, Store, Woken};
-pub use weight::{MAX_PAGE_BYTES, MAX_RUN_LOG_BYTES, Weigh};
+pub use fault::StorageFault;
+pub use peers::PeerStore;
+pub use pushes::{MAX_PUSH_CONFIGS, PushStore};
+pub use quotas::{MAX_REFUSED, QuotaStore};
+pub use store::{Durability, Store, WakeHint, WakeListener, WriteContext};
+pub use users::UserStore;
+pub use weight::{MAX_PAGE_BYTES, MAX_RUN_LOG_BYTES, PageWeight};
+pub use worker_requests::WorkerRequestStore;

@@ -3,51 +3,51 @@
 use attache_protocol::{
     Json,
     rules::{
-        quota::Exceeded,
-        run::{Digest, FailureCode},
+        quota::ExceededLimit,
+        run::{FailureCode, OutcomeDigest},
     },
-    wire::run::Failure,
+    wire::run::RunFailure,
 };
 use serde::Serialize;
 
-use crate::record::Outcome;
+use crate::record::RunResult;
 
 /// The outcome of a cancelled run, and of a failure that the rules decide: no worker can report it.
-pub(crate) const NO_DIGEST: Digest = Digest([0; 16]);
+pub(crate) const NO_DIGEST: OutcomeDigest = OutcomeDigest([0; 16]);
 
 /// The result of a cancelled run. `cancelled` is no failure code, so it has a shape of its own.
 #[derive(Serialize)]
-struct Cancelled<'a> {
+struct CancelledResult<'a> {
     error: &'a str,
     code: &'static str,
 }
 
 /// What a repeated report is recognised by. Artifacts and usage do not count: the output names the artifacts already.
-pub(crate) fn digest_of(outcome: &Outcome) -> Digest {
+pub(crate) fn digest_of(outcome: &RunResult) -> OutcomeDigest {
     let mut hasher = blake3::Hasher::new();
     match outcome {
-        Outcome::Completed { output, artifacts: _ } => hasher.update(b"completed\0").update(output.get().as_bytes()),
-        Outcome::Failed { code: _, result } => hasher.update(b"failed\0").update(result.get().as_bytes()),
+        RunResult::Completed { output, artifacts: _ } => hasher.update(b"completed\0").update(output.get().as_bytes()),
+        RunResult::Failed { code: _, result } => hasher.update(b"failed\0").update(result.get().as_bytes()),
     };
     let mut digest = [0; 16];
     digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    Digest(digest)
+    OutcomeDigest(digest)
 }
 
 /// The result of a run that the rules themselves failed.
 pub(crate) fn failed_by_rule(code: FailureCode) -> Json {
-    Json::of(&Failure { error: code.message().to_owned(), code, native_code: None })
+    Json::of(&RunFailure { error: code.message().to_owned(), code, native_code: None })
 }
 
 /// The result of a run that a quota ended.
-pub(crate) fn failed_by_quota(exceeded: &Exceeded) -> Json {
-    Json::of(&Failure { error: exceeded.to_string(), code: FailureCode::QuotaExceeded, native_code: None })
+pub(crate) fn failed_by_quota(exceeded: &ExceededLimit) -> Json {
+    Json::of(&RunFailure { error: exceeded.to_string(), code: FailureCode::QuotaExceeded, native_code: None })
 }
 
 /// The result of a run whose row in the store cannot be read.
 pub(crate) fn damaged() -> Json {
     let error = "The hub's record of this run is damaged, so it cannot go on.".to_owned();
-    Json::of(&Failure { error, code: FailureCode::TaskFailed, native_code: Some("damaged_record".to_owned()) })
+    Json::of(&RunFailure { error, code: FailureCode::TaskFailed, native_code: Some("damaged_record".to_owned()) })
 }
 
 /// The result of a run whose limits the worker that would have claimed it does not enforce.
@@ -56,12 +56,12 @@ pub(crate) fn refused_for_limits(unmet: &str) -> Json {
         "the run asks for limits that nothing on this agent's device enforces ({unmet}), so nothing was started; ask without \
          them, or send the task to an agent that enforces them"
     );
-    Json::of(&Failure { error, code: FailureCode::Refused, native_code: None })
+    Json::of(&RunFailure { error, code: FailureCode::Refused, native_code: None })
 }
 
 /// The result of a cancelled run: `{"error":"cancelled"|reason,"code":"cancelled"}`.
 pub(crate) fn cancelled(reason: Option<&str>) -> Json {
-    Json::of(&Cancelled { error: reason.unwrap_or("cancelled"), code: "cancelled" })
+    Json::of(&CancelledResult { error: reason.unwrap_or("cancelled"), code: "cancelled" })
 }
 
 #[cfg(test)]
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn outcomes_with_the_same_text_differ_by_kind() {
         let text = Json::from_text(r#"{"error":"x"}"#).unwrap();
-        let completed = digest_of(&Outcome::Completed { output: text.clone(), artifacts: Vec::new() });
-        let failed = digest_of(&Outcome::Failed { code: FailureCode::TaskFailed, result: text });
+        let completed = digest_of(&RunResult::Completed { output: text.clone(), artifacts: Vec::new() });
+        let failed = digest_of(&RunResult::Failed { code: FailureCode::TaskFailed, result: text });
         assert_ne!(completed, failed);
         assert_eq!(completed.0[..], blake3::hash(b"completed\0{\"error\":\"x\"}").as_bytes()[..16]);
     }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use attache_protocol::{AgentId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::Worker};
+use attache_protocol::{AgentId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::WorkerRef};
 
 use crate::{
-    Context, Result,
+    Result, WriteContext,
     record::{
-        AgentRef, Runtime,
-        peer::{NewPeer, NewPeerTask, Peer, PeerTask, PeerTaskChange, Pin},
+        AgentRef, RuntimeRecord,
+        peer::{NewPeer, NewPeerTask, PeerRecord, PeerTask, PeerTaskChange, PinnedCard},
     },
 };
 
@@ -29,31 +29,38 @@ use crate::{
 /// The rows of `link_peer_task` carry the run's id and its next run seq, as `task.*` do. A stale epoch is refused and
 /// recorded as in [`crate::Store::progress`]; `call` is `peer_task`. Digests are in hex.
 ///
-/// A hint [`crate::Woken::Peers`] follows `set_peer`, `trust_card` and the archiving of a peer: what others decide and the
+/// A hint [`crate::Woken::PeerStore`] follows `set_peer`, `trust_card` and the archiving of a peer: what others decide and the
 /// bridge to peers acts upon.
 #[async_trait]
-pub trait Peers: Send + Sync {
+pub trait PeerStore: Send + Sync {
     /// Makes an account a peer, or changes one. Another url drops everything that was known of the old one; the same one
     /// keeps its cards and forgets its problem. Errors, in this order: `AgentArchived`, `IsPaired`.
-    async fn set_peer(&self, context: Context, agent: AgentRef, peer: NewPeer) -> Result<Peer>;
+    async fn set_peer(&self, context: WriteContext, agent: AgentRef, peer: NewPeer) -> Result<PeerRecord>;
 
     /// `None` for an account that is none; `NotFound` for an unknown one.
-    async fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<Peer>>;
+    async fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<PeerRecord>>;
 
     /// Those of every tenant whose accounts are not archived, in the order in which they became peers.
-    async fn peers(&self) -> Result<Vec<(TenantId, Peer)>>;
+    async fn peers(&self) -> Result<Vec<(TenantId, PeerRecord)>>;
 
     /// Trusts the first card that was read from `url`, and forgets its problem. The card that is pinned already changes
     /// nothing else, another one is `CardPinned`. `NotFound` unless the agent is a peer at this url.
-    async fn pin_card(&self, context: Context, agent: AgentId, url: &str, card: Pin) -> Result<Peer>;
+    async fn pin_card(&self, context: WriteContext, agent: AgentId, url: &str, card: PinnedCard) -> Result<PeerRecord>;
 
     /// A card that was read from `url` and must not be used yet, and why. The pinned card itself changes nothing, one that
     /// was offered before only the problem. `NotFound` unless the agent is a peer at this url.
-    async fn offer_card(&self, context: Context, agent: AgentId, url: &str, card: Pin, problem: &str) -> Result<Peer>;
+    async fn offer_card(
+        &self,
+        context: WriteContext,
+        agent: AgentId,
+        url: &str,
+        card: PinnedCard,
+        problem: &str,
+    ) -> Result<PeerRecord>;
 
     /// The offered card becomes the pinned one, now, and the problem is forgotten. `NothingOffered` if there is none,
     /// `VersionChanged` if it is another than the one that was looked at.
-    async fn trust_card(&self, context: Context, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<Peer>;
+    async fn trust_card(&self, context: WriteContext, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<PeerRecord>;
 
     /// Why the peer cannot be worked with at the moment, or that it can. Not logged.
     async fn note_peer(&self, agent: AgentId, problem: Option<String>) -> Result<()>;
@@ -62,7 +69,7 @@ pub trait Peers: Send + Sync {
     /// one that is there already is given back as it is, so that nothing is sent twice. Renews the claim.
     async fn begin_peer_task(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         task: NewPeerTask,
         lease: Duration,
@@ -73,7 +80,7 @@ pub trait Peers: Send + Sync {
     /// `NotFound` for a run that was not sent. Renews the claim.
     async fn link_peer_task(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         change: PeerTaskChange,
         lease: Duration,
@@ -91,5 +98,5 @@ pub trait Peers: Send + Sync {
 
     /// What an active runtime says it understands: a JSON array, or nothing. Not logged. A hint
     /// [`crate::Woken::Runtime`] follows a change. `RuntimeEnded` if the runtime is not active.
-    async fn declare_extensions(&self, runtime: RuntimeId, extensions: Option<Json>) -> Result<Runtime>;
+    async fn declare_extensions(&self, runtime: RuntimeId, extensions: Option<Json>) -> Result<RuntimeRecord>;
 }

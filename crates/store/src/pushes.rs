@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use attache_protocol::{RunId, TenantId};
 
 use crate::{
-    Context, Result,
-    record::push::{NewPushConfig, PushConfig},
+    Result, WriteContext,
+    record::push::{NewPushConfig, PushConfigRecord},
 };
 
 /// How many configs a run may have.
@@ -24,16 +24,21 @@ pub const MAX_PUSH_CONFIGS: usize = 16;
 /// | `set_push_config`, `create_run` with `push` (after `task.created`) | `push.configured {"task_run_id","config_id"}` |
 /// | `remove_push_config` | `push.removed {"task_run_id","config_id"}` |
 #[async_trait]
-pub trait Pushes: Send + Sync {
+pub trait PushStore: Send + Sync {
     /// A config with the same id is replaced, and keeps its place and its time. `TooManyPushConfigs` beyond
     /// [`MAX_PUSH_CONFIGS`].
-    async fn set_push_config(&self, context: Context, run: RunId, config: NewPushConfig) -> Result<PushConfig>;
+    async fn set_push_config(
+        &self,
+        context: WriteContext,
+        run: RunId,
+        config: NewPushConfig,
+    ) -> Result<PushConfigRecord>;
 
-    async fn push_config(&self, tenant: TenantId, run: RunId, id: &str) -> Result<PushConfig>;
+    async fn push_config(&self, tenant: TenantId, run: RunId, id: &str) -> Result<PushConfigRecord>;
 
     /// In order of creation.
-    async fn push_configs(&self, tenant: TenantId, run: RunId) -> Result<Vec<PushConfig>>;
+    async fn push_configs(&self, tenant: TenantId, run: RunId) -> Result<Vec<PushConfigRecord>>;
 
     /// `NotFound` if the run has none with this id.
-    async fn remove_push_config(&self, context: Context, run: RunId, id: &str) -> Result<()>;
+    async fn remove_push_config(&self, context: WriteContext, run: RunId, id: &str) -> Result<()>;
 }

@@ -1,16 +1,16 @@
 //! The rows of the store in plain Rust types. The hub turns them into wire types.
 
-pub mod ask;
 pub mod channel;
 pub mod delegation;
 pub mod delivery;
 pub mod key;
 pub mod peer;
-pub mod people;
 pub mod push;
+pub mod quota;
 pub mod retention;
-pub mod spending;
 pub mod task;
+pub mod user;
+pub mod worker_request;
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use attache_protocol::{
     AgentId, ArtifactId, ChannelId, ConversationId, EventKind, Json, KeyId, MessageId, RunId, RuntimeId, TenantId,
     Timestamp, UserId, WorkspaceId,
     rules::{
-        quota::Budget,
-        run::{FailureCode, Limits, State, Status},
+        quota::QuotaBudget,
+        run::{FailureCode, RunLifecycle, RunLimits, RunStatus},
     },
     secret::SecretHash,
     wire::{
         account::Callers,
         conversation,
-        key::{Role, Scope},
+        key::{KeyScope, Role},
         run::Sandbox,
         runtime::RuntimeState,
     },
 };
 
-pub use key::{AuditEvent, Key, KeyKind, NewKey, Opening};
-pub use retention::{Class, Retained, Retention};
+pub use key::{AuditEvent, KeyKind, KeyRecord, NewKey, SessionOpening};
+pub use retention::{Class, Retention, RetentionResult};
 
 /// How an agent is named: by id or by name, wherever an agent is named.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ pub struct AccountPatch {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
+pub struct AccountRecord {
     pub id: AgentId,
     pub tenant: TenantId,
     pub name: String,
@@ -95,11 +95,11 @@ pub struct Account {
     pub created_at: Timestamp,
     pub archived_at: Option<Timestamp>,
     /// The active runtime, if any.
-    pub runtime: Option<Runtime>,
+    pub runtime: Option<RuntimeRecord>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Runtime {
+pub struct RuntimeRecord {
     pub id: RuntimeId,
     pub kind: RuntimeKind,
     pub tenant: TenantId,
@@ -169,7 +169,7 @@ pub struct Pairing {
 
 /// How a device proves that it may become an agent's runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Proof {
+pub enum PairingProof {
     /// The code that a person made for an agent.
     Code(SecretHash),
     /// The poll token of a pairing request that a person has confirmed.
@@ -183,8 +183,8 @@ pub struct NewRuntime {
     pub id: RuntimeId,
     pub kind: RuntimeKind,
     pub token: SecretHash,
-    pub proof: Proof,
-    /// With [`Proof::Poll`] the request's own name and labels are kept instead.
+    pub proof: PairingProof,
+    /// With [`PairingProof::Poll`] the request's own name and labels are kept instead.
     pub device_name: Option<String>,
     pub labels: Json,
 }
@@ -216,20 +216,20 @@ pub enum TokenChange {
     /// Offers this token, in place of an earlier offer that was never used. Not logged.
     Offer(SecretHash),
     /// The token was used. If it is the offered one it becomes the runtime's token, and the former one is remembered as
-    /// replaced for [`REPLACED_LIFE`]; otherwise nothing changes.
+    /// replaced for [`REPLACED_TOKEN_TTL`]; otherwise nothing changes.
     Adopt(SecretHash),
     /// A replaced token was used. Logged once in [`REUSE_INTERVAL`].
     Reuse,
 }
 
 /// How long a replaced token is recognised.
-pub const REPLACED_LIFE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+pub const REPLACED_TOKEN_TTL: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 /// How often the use of replaced tokens is logged for one runtime.
 pub const REUSE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What a bearer secret stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Credential {
+pub enum StoredCredential {
     Runtime {
         tenant: TenantId,
         runtime: RuntimeId,
@@ -248,7 +248,7 @@ pub enum Credential {
         user: Option<UserId>,
         /// The lower of the key's and the user's.
         role: Role,
-        scopes: Option<Vec<Scope>>,
+        scopes: Option<Vec<KeyScope>>,
         expires_at: Option<Timestamp>,
         /// Also when the user was removed.
         revoked: bool,
@@ -275,15 +275,15 @@ pub struct NewRun {
     pub allowed_tools: Option<Json>,
     pub workspace_root: Option<String>,
     pub priority: i64,
-    pub limits: Limits,
+    pub limits: RunLimits,
     pub trace_id: Option<String>,
     /// How many more agents the work may be passed on to.
     pub ttl: i64,
-    pub callback: Option<delivery::Callback>,
+    pub callback: Option<delivery::RunCallback>,
     /// Who is told of its changes from the first on. A repeated request changes nothing of it.
     pub push: Option<push::NewPushConfig>,
     /// The most that it may use.
-    pub budget: Budget,
+    pub budget: QuotaBudget,
     pub sandbox: Option<Sandbox>,
     /// The channel whose peer asked for the run and follows it.
     pub follow: Option<channel::NewFollow>,
@@ -313,10 +313,10 @@ pub struct RunRecord {
     pub user: Option<UserId>,
     pub trace_id: Option<String>,
     pub ttl: i64,
-    pub callback: Option<delivery::Callback>,
-    pub budget: Budget,
+    pub callback: Option<delivery::RunCallback>,
+    pub budget: QuotaBudget,
     pub sandbox: Option<Sandbox>,
-    pub state: State,
+    pub state: RunLifecycle,
     /// The channel over which it was claimed last; `None` over HTTP.
     pub channel: Option<ChannelId>,
     /// The runtime that holds the claim or held it last.
@@ -333,21 +333,21 @@ pub struct RunRecord {
 
 /// Whether `create_run` made the run or found it by its idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Created {
+pub enum RunCreation {
     New(RunRecord),
     Existing(RunRecord),
 }
 
 /// A claim with what else the worker needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claimed {
+pub struct ClaimedRunRecord {
     pub run: RunRecord,
     /// The agent's own instructions.
     pub agent_instructions: Option<String>,
     /// The metadata of the conversation, if it was made explicitly.
     pub conversation_metadata: Option<Json>,
     /// What is left for it, of its budget and its quotas.
-    pub left: Budget,
+    pub left: QuotaBudget,
 }
 
 /// One event of a run's own stream, before it has a seq.
@@ -363,11 +363,11 @@ pub struct NewProgress {
     pub events: Vec<NewEvent>,
     pub usage: Option<Json>,
     /// `None`: it cannot be told from another.
-    pub report: Option<channel::Report>,
+    pub report: Option<channel::ReportKey>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RunResult {
     Completed {
         output: Json,
         artifacts: Vec<ArtifactId>,
@@ -381,7 +381,7 @@ pub enum Outcome {
 
 /// What a heartbeat brought about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Beat {
+pub struct HeartbeatResult {
     /// Named runs that this runtime does not hold any more (cancelled, ended or claimed by another).
     pub not_held: Vec<RunId>,
     /// Claims that the runtime did not name and that were therefore lost.
@@ -390,7 +390,7 @@ pub struct Beat {
 
 /// How long claims live, given by the hub's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Leases {
+pub struct LeaseTimes {
     /// How long a claim lives without being renewed.
     pub lease: Duration,
     /// A claim younger than this need not be named yet: its answer may still be on the way.
@@ -399,7 +399,7 @@ pub struct Leases {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
-    pub status: Option<Status>,
+    pub status: Option<RunStatus>,
     pub agent: Option<AgentId>,
     pub conversation: Option<ConversationId>,
     pub parent: Option<RunId>,
@@ -418,7 +418,7 @@ pub enum RunDetail {
 
 /// Which part of a list to read. Lists are newest first unless their method says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct Pagination {
     /// At least one.
     pub limit: usize,
     /// What the page before returned as `next`.
@@ -426,7 +426,7 @@ pub struct Page {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed<T> {
+pub struct ListPage<T> {
     pub items: Vec<T>,
     /// `None` when nothing follows.
     pub next: Option<String>,
@@ -434,7 +434,7 @@ pub struct Listed<T> {
 
 /// What is under way, and what waits for how long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Live {
+pub struct LiveCounts {
     pub pending: u64,
     pub running: u64,
     /// When the pending run was made that was made first.
@@ -457,7 +457,7 @@ pub struct RunEvents {
     pub floor: i64,
     /// The run's newest seq, read together with the events.
     pub last_seq: i64,
-    pub status: Status,
+    pub status: RunStatus,
 }
 
 /// What shows how a run is, in order: see [`crate::Store::run_outline`].
@@ -472,7 +472,7 @@ pub struct RunOutline {
 
 /// What an outline is read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outlined {
+pub enum OutlineScope {
     Everything,
     /// Without what streams show piece by piece.
     Artifacts,
@@ -481,7 +481,7 @@ pub enum Outlined {
 /// Rows of a tenant's log after a seq.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogPage {
-    pub rows: Vec<attache_protocol::log::Row>,
+    pub rows: Vec<attache_protocol::log::LogRow>,
     pub head: i64,
     /// The chain's hash at the head.
     pub head_hash: [u8; 32],
@@ -499,7 +499,7 @@ pub struct NewConversation {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conversation {
+pub struct ConversationRecord {
     pub id: ConversationId,
     pub title: Option<String>,
     pub metadata: Option<Json>,
@@ -512,15 +512,15 @@ pub struct Conversation {
 pub struct NewMessage {
     pub id: MessageId,
     pub conversation: ConversationId,
-    pub role: conversation::Role,
+    pub role: conversation::MessageRole,
     pub text: String,
     pub metadata: Option<Json>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct MessageRecord {
     pub id: MessageId,
-    pub role: conversation::Role,
+    pub role: conversation::MessageRole,
     pub author: String,
     pub text: String,
     pub metadata: Option<Json>,
@@ -538,7 +538,7 @@ pub struct NewArtifact {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Artifact {
+pub struct ArtifactRecord {
     pub id: ArtifactId,
     pub workspace: WorkspaceId,
     pub name: String,
@@ -552,7 +552,7 @@ pub struct Artifact {
 
 /// What a sweep changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepResult {
     /// Runs that ended or went back to the queue.
     pub runs: Vec<RunId>,
     /// Runtimes that fell silent.

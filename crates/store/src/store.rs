@@ -6,27 +6,29 @@ use async_trait::async_trait;
 use attache_protocol::{
     AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
     WorkspaceId,
-    rules::run::{Status, Worker},
+    rules::run::{RunStatus, WorkerRef},
     secret::SecretHash,
-    wire::run::Limit,
+    wire::run::SandboxLimit,
 };
 
 use crate::{
-    Asks, Channels, Delegations, Deliveries, Fault, Peers, People, Pushes, Result, Spending,
-    measure::Measures,
+    ChannelStore, DelegationStore, DeliveryStore, PeerStore, PushStore, QuotaStore, Result, StorageFault, UserStore,
+    WorkerRequestStore,
+    metrics::StoreMetrics,
     record::{
-        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind,
-        Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
-        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, Pairing,
-        PairingDecision, PairingRequest, Proof, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord,
-        Runtime, Swept, TokenChange,
-        task::{TaskFilter, TaskListed},
+        AccountPatch, AccountRecord, AgentRef, ArtifactRecord, ClaimedRunRecord, ConversationRecord, HeartbeatResult,
+        KeyKind, KeyRecord, LeaseTimes, ListPage, LiveCounts, LogPage, MessageRecord, NewAccount, NewArtifact,
+        NewConversation, NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime,
+        OutlineScope, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest, Retention, RetentionResult,
+        RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult, RuntimeRecord, StoredCredential,
+        SweepResult, TokenChange,
+        task::{TaskFilter, TaskPage},
     },
 };
 
 /// Who does something, when, and for which tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Context {
+pub struct WriteContext {
     pub tenant: TenantId,
     /// As the log shows it: `key:key_…`, `runtime:rtm_…`, `system`.
     pub actor: String,
@@ -47,7 +49,7 @@ pub enum Durability {
 
 /// A hint, sent after a commit, that something moved. Losing one costs latency, never correctness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Woken {
+pub enum WakeHint {
     /// The run's stream has new events.
     Run(RunId),
     /// The tenant's log has new rows.
@@ -67,7 +69,7 @@ pub enum Woken {
 }
 
 /// Hears of what moved, right after the commit; it must not block.
-pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
+pub type WakeListener = Box<dyn Fn(&[WakeHint]) + Send + Sync>;
 
 /// The intentions. Unless a method says otherwise, unknown ids and ids of another tenant are [`crate::Error::NotFound`].
 /// A tenant that `ensure_tenant` did not make is unknown: nothing is created in it, and its lists and log are empty. A
@@ -118,7 +120,17 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// `"output"` (the log itself does not repeat it).
 #[async_trait]
 pub trait Store:
-    Channels + Asks + People + Spending + Deliveries + Peers + Pushes + Delegations + Send + Sync + fmt::Debug
+    ChannelStore
+    + WorkerRequestStore
+    + UserStore
+    + QuotaStore
+    + DeliveryStore
+    + PeerStore
+    + PushStore
+    + DelegationStore
+    + Send
+    + Sync
+    + fmt::Debug
 {
     fn durability(&self) -> Durability;
 
@@ -126,18 +138,18 @@ pub trait Store:
     fn engine(&self) -> String;
 
     /// What the engine counts of itself; `None` where it counts nothing.
-    fn measures(&self) -> Option<&Measures> {
+    fn measures(&self) -> Option<&StoreMetrics> {
         None
     }
 
     /// Registers the one listener for hints; called once, before the first write.
-    fn on_wake(&self, listener: Listener);
+    fn on_wake(&self, listener: WakeListener);
 
     /// Answers when the store can write and read: something was flushed to the disk a moment ago, or is now. Not logged.
     async fn ping(&self) -> Result<()>;
 
     /// Why nothing can be written, as the newest try has shown. The store tries again by itself.
-    fn fault(&self) -> Option<Fault>;
+    fn fault(&self) -> Option<StorageFault>;
 
     /// Finishes what was accepted and closes. Later calls fail with `Internal`.
     async fn close(&self);
@@ -150,25 +162,30 @@ pub trait Store:
     // --- agent accounts
 
     /// `NameTaken` if an account of the tenant that is not archived has the name.
-    async fn create_account(&self, context: Context, account: NewAccount) -> Result<Account>;
+    async fn create_account(&self, context: WriteContext, account: NewAccount) -> Result<AccountRecord>;
 
     /// Errors, in this order: `AgentArchived`, `NameTaken`, `NotFound` for the owner. A patch that changes nothing is
     /// logged like any other.
-    async fn update_account(&self, context: Context, agent: AgentRef, patch: AccountPatch) -> Result<Account>;
+    async fn update_account(
+        &self,
+        context: WriteContext,
+        agent: AgentRef,
+        patch: AccountPatch,
+    ) -> Result<AccountRecord>;
 
     /// Revokes its runtime, cancels its live runs, frees its name. Archiving again changes nothing.
-    async fn archive_account(&self, context: Context, agent: AgentRef) -> Result<Account>;
+    async fn archive_account(&self, context: WriteContext, agent: AgentRef) -> Result<AccountRecord>;
 
     /// By name only accounts that are not archived are found.
-    async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<Account>;
+    async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<AccountRecord>;
 
     /// Accounts that are not archived, by name ascending, byte by byte.
-    async fn accounts(&self, tenant: TenantId, page: Page) -> Result<Listed<Account>>;
+    async fn accounts(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<AccountRecord>>;
 
     // --- pairing
 
     /// `AgentArchived` for an archived agent.
-    async fn create_pairing_code(&self, context: Context, code: NewPairingCode) -> Result<()>;
+    async fn create_pairing_code(&self, context: WriteContext, code: NewPairingCode) -> Result<()>;
 
     /// Not logged: it belongs to no tenant until a person confirms it.
     async fn request_pairing(&self, request: NewPairingRequest, at: Timestamp) -> Result<()>;
@@ -177,35 +194,40 @@ pub trait Store:
     async fn pairing_request(&self, code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
 
     /// What this proof is for, and who made the code or confirmed the device. The errors of `attach_runtime` for the proof.
-    async fn pairing(&self, proof: Proof, at: Timestamp) -> Result<Pairing>;
+    async fn pairing(&self, proof: PairingProof, at: Timestamp) -> Result<Pairing>;
 
     /// Errors, in this order: `PairingInvalid` as above, then `NotFound` or `AgentArchived` for the agent.
-    async fn decide_pairing(&self, context: Context, code: SecretHash, decision: PairingDecision) -> Result<()>;
+    async fn decide_pairing(&self, context: WriteContext, code: SecretHash, decision: PairingDecision) -> Result<()>;
 
     /// Uses the code up and makes the runtime the agent's active one; the log's actor is `runtime:<new id>`.
     /// Errors, in this order: `PairingInvalid` (unknown, used or expired, whatever was decided), `PairingRejected`,
     /// `PairingPending`, `AgentArchived`, `IsPeer`; with [`crate::record::Proof::Owner`] only `NotFound` and `AgentArchived`. The
     /// code stays usable after an error. `agent` of `PairingInvalid` is the code's agent, or the one that the request was
     /// confirmed for. The runtime is offline until its first heartbeat.
-    async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;
+    async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<RuntimeRecord>;
 
     // --- runtimes
 
-    async fn runtime(&self, tenant: TenantId, runtime: RuntimeId) -> Result<Runtime>;
+    async fn runtime(&self, tenant: TenantId, runtime: RuntimeId) -> Result<RuntimeRecord>;
 
     /// Active and ended ones, newest first.
-    async fn runtimes(&self, tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>>;
+    async fn runtimes(
+        &self,
+        tenant: TenantId,
+        agent: Option<AgentId>,
+        page: Pagination,
+    ) -> Result<ListPage<RuntimeRecord>>;
 
     /// Fences the runtime, which goes offline without a row of its own, and loses its claims. Revoking one that has ended
     /// changes nothing.
-    async fn revoke_runtime(&self, context: Context, runtime: RuntimeId) -> Result<Runtime>;
+    async fn revoke_runtime(&self, context: WriteContext, runtime: RuntimeId) -> Result<RuntimeRecord>;
 
     /// Rotates the runtime's token. `RuntimeEnded` if it is not active.
-    async fn change_token(&self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime>;
+    async fn change_token(&self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<RuntimeRecord>;
 
     /// The runtime said goodbye: it is offline until it is heard again, and keeps its claims until their leases end.
     /// `RuntimeEnded` if it is not active.
-    async fn leave(&self, runtime: RuntimeId, at: Timestamp) -> Result<()>;
+    async fn disconnect_runtime(&self, runtime: RuntimeId, at: Timestamp) -> Result<()>;
 
     /// Marks the runtime online. With `running`, renews the named claims and loses the unnamed ones older than the grace;
     /// without, renews every claim. `RuntimeEnded` if it is not active. `not_held` keeps the order of naming.
@@ -213,9 +235,9 @@ pub trait Store:
         &self,
         runtime: RuntimeId,
         running: Option<Vec<RunId>>,
-        leases: Leases,
+        leases: LeaseTimes,
         at: Timestamp,
-    ) -> Result<Beat>;
+    ) -> Result<HeartbeatResult>;
 
     /// Renews every claim. A hub that was away could hear nobody, so its own absence is no device's silence. Not logged.
     async fn renew_claims(&self, lease: Duration, at: Timestamp) -> Result<()>;
@@ -223,17 +245,23 @@ pub trait Store:
     // --- credentials
 
     /// What this secret stands for, also when it is revoked, expired or ended: the caller decides what to say.
-    async fn credential(&self, secret: SecretHash) -> Result<Option<Credential>>;
+    async fn credential(&self, secret: SecretHash) -> Result<Option<StoredCredential>>;
 
     /// `NotFound` for an unknown or removed user, then for an opener that is unknown, revoked or expired. Its role is worth
     /// no more than the user's, whatever it says; a session expires no later than its opener.
-    async fn create_key(&self, context: Context, key: NewKey) -> Result<Key>;
+    async fn create_key(&self, context: WriteContext, key: NewKey) -> Result<KeyRecord>;
 
     /// With the sessions that it opened. Revoking again changes nothing.
-    async fn revoke_key(&self, context: Context, key: KeyId) -> Result<Key>;
+    async fn revoke_key(&self, context: WriteContext, key: KeyId) -> Result<KeyRecord>;
 
     /// API keys, or sessions, newest first; of one user only if one is given.
-    async fn keys(&self, tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
+    async fn keys(
+        &self,
+        tenant: TenantId,
+        kind: KeyKind,
+        user: Option<UserId>,
+        page: Pagination,
+    ) -> Result<ListPage<KeyRecord>>;
 
     // --- runs
 
@@ -243,7 +271,7 @@ pub trait Store:
     /// `NotFound` or `AgentArchived` for the agent, `NotFound` for the conversation (made explicitly, or a run's own), for
     /// the parent, and for the follower's channel if it is unknown or was superseded. The same request again over another
     /// channel of the principal that follows the run moves the follow there, from the run's first event on.
-    async fn create_run(&self, context: Context, run: NewRun) -> Result<Created>;
+    async fn create_run(&self, context: WriteContext, run: NewRun) -> Result<RunCreation>;
 
     /// The pending run of the runtime's agent with the highest priority, the oldest first among equals; expired ones are
     /// passed over. `RuntimeEnded` if the runtime is not active.
@@ -255,10 +283,10 @@ pub trait Store:
         &self,
         runtime: RuntimeId,
         via: Option<ChannelId>,
-        enforces: Vec<Limit>,
+        enforces: Vec<SandboxLimit>,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Option<Claimed>>;
+    ) -> Result<Option<ClaimedRunRecord>>;
 
     /// Appends to the run's stream and renews the claim. `usage` replaces the run's total. A report with the same source
     /// as the claim's newest and no higher seq was heard before: it renews the claim and changes nothing else. Here, in
@@ -266,12 +294,12 @@ pub trait Store:
     /// unknown runtime; beyond that the rules judge the worker, also when its runtime has ended.
     async fn progress(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         progress: NewProgress,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Status>;
+    ) -> Result<RunStatus>;
 
     /// Ends the run. Repeating the same outcome is answered and changes nothing. If the rules allow it,
     /// `ForeignArtifact` for the first artifact that is not of the run's workspace; named artifacts become produced by the
@@ -282,34 +310,34 @@ pub trait Store:
     /// and the accounts follow. The refusal stands.
     async fn finish(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
-        outcome: Outcome,
+        outcome: RunResult,
         usage: Option<Json>,
         at: Timestamp,
-    ) -> Result<Status>;
+    ) -> Result<RunStatus>;
 
     /// The result becomes `{"error":"cancelled"|reason,"code":"cancelled"}`. Cancelling again changes nothing.
-    async fn cancel_run(&self, context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
+    async fn cancel_run(&self, context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord>;
 
     /// Back to the queue, with the attempt given back. Refused with `Begun` once anything of the claim was reported.
-    async fn release(&self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord>;
+    async fn release(&self, by: WorkerRef, run: RunId, at: Timestamp) -> Result<RunRecord>;
 
     /// `agent_name` is the agent's name as it is now.
     async fn run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
 
     /// Newest first, with as much of each run as the filter says.
-    async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>>;
+    async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Pagination) -> Result<ListPage<RunRecord>>;
 
     /// Runs as A2A lists them: by [`RunRecord::status_at`], the latest first, then newest first.
-    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed>;
+    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Pagination) -> Result<TaskPage>;
 
     /// What is under way and what waits.
-    async fn live(&self, tenant: TenantId) -> Result<Live>;
+    async fn live(&self, tenant: TenantId) -> Result<LiveCounts>;
 
     /// Marks active runtimes without a heartbeat for `silence` offline, then applies every deadline that has passed, once
     /// per run, then lets questions expire (see [`Asks`]). If that ends a wait, the next sweep looks at the time-out.
-    async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<Swept>;
+    async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<SweepResult>;
 
     /// Moves the clock by which things are forgotten towards `at`, by no more than `step`, as
     /// [`attache_protocol::rules::retention::clock`] says. Answers what it shows. Not logged.
@@ -323,16 +351,17 @@ pub trait Store:
     /// were any; and the highest run seq of its rows that were removed from the log. Then what is old of every
     /// [`crate::record::Class`] is removed, logged as `data.removed {"class","count"}` by `system`, once for every 200 things
     /// and each tenant that they were of.
-    async fn retain(&self, retention: Retention) -> Result<Retained>;
+    async fn retain(&self, retention: Retention) -> Result<RetentionResult>;
 
     /// Deletes a run that has ended, as [`crate::record::Class::Runs`] says; its idempotency key stays taken for as long as
     /// it is remembered (`RunDeleted`). `InUse` for one that cannot be deleted yet.
-    async fn delete_run(&self, context: Context, run: RunId) -> Result<Retained>;
+    async fn delete_run(&self, context: WriteContext, run: RunId) -> Result<RetentionResult>;
 
     /// Deletes a conversation, explicit or a run's own, with everything in it: its runs like `delete_run`, in order of
     /// creation, the one that it belongs to last. `InUse` if one of them cannot be deleted; then nothing is. With many runs
     /// some are left: as long as `more` is true, call again.
-    async fn delete_conversation(&self, context: Context, conversation: ConversationId) -> Result<Retained>;
+    async fn delete_conversation(&self, context: WriteContext, conversation: ConversationId)
+    -> Result<RetentionResult>;
 
     /// Those of this content that no artifact has.
     async fn unused_blobs(&self, blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>>;
@@ -346,39 +375,53 @@ pub trait Store:
     /// The events above the floor and up to `upto` that show how the run is: those of its life cycle, its artifacts, its
     /// chunks and its progress; not the thoughts, log lines and tool calls that passed by. Of each kind, no more than the
     /// newest that a page holds, of the chunks and the progress those among the newest events of any kind.
-    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline>;
+    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: OutlineScope) -> Result<RunOutline>;
 
     /// Rows after `after` that retention left, in order, as many as fit on a page.
     async fn log(&self, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage>;
 
     // --- conversations, messages, artifacts
 
-    async fn create_conversation(&self, context: Context, conversation: NewConversation) -> Result<Conversation>;
+    async fn create_conversation(
+        &self,
+        context: WriteContext,
+        conversation: NewConversation,
+    ) -> Result<ConversationRecord>;
 
     /// Also answers for a run's own conversation (title and metadata are null, created with the run).
-    async fn conversation(&self, tenant: TenantId, conversation: ConversationId) -> Result<Conversation>;
+    async fn conversation(&self, tenant: TenantId, conversation: ConversationId) -> Result<ConversationRecord>;
 
     /// Only conversations that were made explicitly, newest first.
-    async fn conversations(&self, tenant: TenantId, page: Page) -> Result<Listed<Conversation>>;
+    async fn conversations(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<ConversationRecord>>;
 
     /// Also to a run's own conversation. The author is the context's actor.
-    async fn add_message(&self, context: Context, message: NewMessage) -> Result<Message>;
+    async fn add_message(&self, context: WriteContext, message: NewMessage) -> Result<MessageRecord>;
 
     /// Oldest first.
-    async fn messages(&self, tenant: TenantId, conversation: ConversationId, page: Page) -> Result<Listed<Message>>;
+    async fn messages(
+        &self,
+        tenant: TenantId,
+        conversation: ConversationId,
+        page: Pagination,
+    ) -> Result<ListPage<MessageRecord>>;
 
     /// `NotFound` if no such conversation's workspace exists in the tenant. The same name again is another artifact.
-    async fn add_artifact(&self, context: Context, artifact: NewArtifact) -> Result<Artifact>;
+    async fn add_artifact(&self, context: WriteContext, artifact: NewArtifact) -> Result<ArtifactRecord>;
 
-    async fn artifact(&self, tenant: TenantId, artifact: ArtifactId) -> Result<Artifact>;
+    async fn artifact(&self, tenant: TenantId, artifact: ArtifactId) -> Result<ArtifactRecord>;
 
     /// Newest first.
-    async fn artifacts(&self, tenant: TenantId, workspace: WorkspaceId, page: Page) -> Result<Listed<Artifact>>;
+    async fn artifacts(
+        &self,
+        tenant: TenantId,
+        workspace: WorkspaceId,
+        page: Pagination,
+    ) -> Result<ListPage<ArtifactRecord>>;
 }
 
-// === impl Context ===
+// === impl WriteContext ===
 
-impl Context {
+impl WriteContext {
     pub const SYSTEM: &'static str = "system";
 
     pub fn new(tenant: TenantId, actor: impl Into<String>, at: Timestamp) -> Self {

@@ -6,13 +6,13 @@
 use attache_protocol::{Json, wire::event::Event};
 
 use crate::record::{
-    Account, Artifact, Conversation, Key, Message, RunRecord, Runtime,
-    ask::{AskWhat, GrantRecord, NewInput, Permission},
-    channel::Channel,
-    delegation::Delegation,
-    delivery::Delivery,
-    people::User,
+    AccountRecord, ArtifactRecord, ConversationRecord, KeyRecord, MessageRecord, RunRecord, RuntimeRecord,
+    channel::ChannelRecord,
+    delegation::DelegationRecord,
+    delivery::DeliveryRecord,
     task::TaskItem,
+    user::UserRecord,
+    worker_request::{GrantRecord, NewInput, PermissionRecord, WorkerRequestKind},
 };
 
 /// What the items of one page weigh together at most, unless the first one alone weighs more.
@@ -23,14 +23,14 @@ pub const MAX_RUN_LOG_BYTES: usize = 64 << 20;
 pub(crate) const MAX_OUTLINE_BYTES: usize = 1 << 20;
 
 /// Something that takes room on a page.
-pub trait Weigh {
+pub trait PageWeight {
     /// About how many bytes it takes; what every item has is not counted.
     fn weight(&self) -> usize;
 }
 
 /// Adds up weights until a limit.
 #[derive(Debug)]
-pub(crate) struct Scales {
+pub(crate) struct PageWeightLimit {
     limit: usize,
     total: usize,
     is_empty: bool,
@@ -42,14 +42,14 @@ pub(crate) const fn has_room(log_bytes: usize, more: usize) -> bool {
 }
 
 /// How many of the items fit on a page.
-pub(crate) fn fitting<'a, T: Weigh + 'a>(items: impl IntoIterator<Item = &'a T>) -> usize {
-    let mut scales = Scales::new(MAX_PAGE_BYTES);
+pub(crate) fn fitting<'a, T: PageWeight + 'a>(items: impl IntoIterator<Item = &'a T>) -> usize {
+    let mut scales = PageWeightLimit::new(MAX_PAGE_BYTES);
     items.into_iter().take_while(|item| scales.takes(item.weight())).count()
 }
 
-// === impl Scales ===
+// === impl PageWeightLimit ===
 
-impl Scales {
+impl PageWeightLimit {
     pub(crate) const fn new(limit: usize) -> Self {
         Self { limit, total: 0, is_empty: true }
     }
@@ -63,40 +63,40 @@ impl Scales {
     }
 }
 
-// === impl Weigh ===
+// === impl PageWeight ===
 
-impl Weigh for Event {
+impl PageWeight for Event {
     fn weight(&self) -> usize {
         self.data.get().len()
     }
 }
 
-impl Weigh for attache_protocol::log::Row {
+impl PageWeight for attache_protocol::log::LogRow {
     fn weight(&self) -> usize {
         self.data.get().len()
     }
 }
 
-impl Weigh for RunRecord {
+impl PageWeight for RunRecord {
     fn weight(&self) -> usize {
         let parts = [&self.context_fragments, &self.allowed_tools, &self.result, &self.usage];
         self.input.get().len() + parts.into_iter().flatten().map(|part| part.get().len()).sum::<usize>()
     }
 }
 
-impl Weigh for TaskItem {
+impl PageWeight for TaskItem {
     fn weight(&self) -> usize {
         self.run.weight()
     }
 }
 
-impl Weigh for Message {
+impl PageWeight for MessageRecord {
     fn weight(&self) -> usize {
         self.text.len() + length(self.metadata.as_ref())
     }
 }
 
-impl Weigh for Permission {
+impl PageWeight for PermissionRecord {
     fn weight(&self) -> usize {
         let texts = [&self.reason, &self.risk, &self.diff];
         let paths: usize = self.paths.iter().map(String::len).sum();
@@ -104,7 +104,7 @@ impl Weigh for Permission {
     }
 }
 
-impl Weigh for AskWhat {
+impl PageWeight for WorkerRequestKind {
     fn weight(&self) -> usize {
         match self {
             Self::Input { prompt, parts } | Self::Authorization { prompt, parts } => {
@@ -115,13 +115,13 @@ impl Weigh for AskWhat {
     }
 }
 
-impl Weigh for NewInput {
+impl PageWeight for NewInput {
     fn weight(&self) -> usize {
         self.parts.get().len() + length(self.message.as_ref())
     }
 }
 
-impl Weigh for Account {
+impl PageWeight for AccountRecord {
     fn weight(&self) -> usize {
         let texts = [&self.description, &self.instructions];
         let texts: usize = texts.into_iter().flatten().map(String::len).sum();
@@ -129,25 +129,25 @@ impl Weigh for Account {
     }
 }
 
-impl Weigh for Runtime {
+impl PageWeight for RuntimeRecord {
     fn weight(&self) -> usize {
         self.labels.get().len() + length(self.extensions.as_ref())
     }
 }
 
-impl Weigh for Conversation {
+impl PageWeight for ConversationRecord {
     fn weight(&self) -> usize {
         length(self.metadata.as_ref())
     }
 }
 
-impl Weigh for Channel {
+impl PageWeight for ChannelRecord {
     fn weight(&self) -> usize {
         self.tools.get().len() + self.capabilities.get().len() + length(self.device_info.as_ref())
     }
 }
 
-impl Weigh for Delegation {
+impl PageWeight for DelegationRecord {
     fn weight(&self) -> usize {
         self.shown.get().len()
     }
@@ -156,7 +156,7 @@ impl Weigh for Delegation {
 /// What is small in every case.
 macro_rules! light {
     ($($item:ty),*) => {$(
-        impl Weigh for $item {
+        impl PageWeight for $item {
             fn weight(&self) -> usize {
                 0
             }
@@ -164,7 +164,7 @@ macro_rules! light {
     )*};
 }
 
-light!(Key, Artifact, User, Delivery, GrantRecord);
+light!(KeyRecord, ArtifactRecord, UserRecord, DeliveryRecord, GrantRecord);
 
 fn length(json: Option<&Json>) -> usize {
     json.map_or(0, |json| json.get().len())
@@ -183,7 +183,7 @@ pub(crate) fn full() -> Json {
 mod tests {
     use super::*;
 
-    impl Weigh for usize {
+    impl PageWeight for usize {
         fn weight(&self) -> usize {
             *self
         }

@@ -12,7 +12,7 @@ pub mod stub_model;
 pub mod world;
 
 #[cfg(feature = "world")]
-pub use proxy::{Faults, Harm, Proxy};
+pub use proxy::{FaultCounts, FaultyProxy, ProxyFaults};
 pub use stub_model::StubModel;
 #[cfg(feature = "world")]
-pub use world::{Started, World};
+pub use world::{RunningWorld, World};

@@ -26,17 +26,17 @@ use tokio_util::sync::CancellationToken;
 
 /// How often, in a thousand pieces, each thing happens.
 #[derive(Debug, Clone, Copy)]
-pub struct Faults {
+pub struct ProxyFaults {
     pub cut: u16,
     pub halve: u16,
     pub duplicate: u16,
     pub delay: u16,
-    pub longest_delay: Duration,
+    pub max_delay: Duration,
 }
 
 /// How often each thing has happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Harm {
+pub struct FaultCounts {
     pub connections: u64,
     pub pieces: u64,
     pub cuts: u64,
@@ -46,25 +46,25 @@ pub struct Harm {
 }
 
 #[derive(Debug)]
-pub struct Proxy {
+pub struct FaultyProxy {
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     accepting: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     upstream: SocketAddr,
-    faults: Faults,
+    faults: ProxyFaults,
     dice: Env,
     calm: AtomicBool,
     /// Cancelled to cut every connection at once.
     cable: Mutex<CancellationToken>,
-    harm: Counters,
+    harm: FaultCounters,
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct FaultCounters {
     connections: AtomicU64,
     pieces: AtomicU64,
     cuts: AtomicU64,
@@ -75,7 +75,7 @@ struct Counters {
 
 /// What happens to one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum ChunkFate {
     Pass,
     Delay(Duration),
     Duplicate,
@@ -85,42 +85,42 @@ enum Fate {
 
 /// Cuts a byte stream into the pieces that a fate is drawn for.
 #[derive(Debug, Default)]
-struct Pieces {
+struct ChunkSplitter {
     buffer: Vec<u8>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Piece {
+struct ProxyChunk {
     bytes: Vec<u8>,
     /// A whole data frame, which may come twice.
     is_frame: bool,
 }
 
-// === impl Proxy ===
+// === impl FaultyProxy ===
 
-impl Proxy {
+impl FaultyProxy {
     /// Listens on a port of its own and passes everything on to `upstream`.
-    pub async fn start(upstream: SocketAddr, seed: u64, faults: Faults) -> io::Result<Self> {
+    pub async fn start(upstream: SocketAddr, seed: u64, faults: ProxyFaults) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             upstream,
             faults,
             dice: Env::seeded(seed),
             calm: AtomicBool::new(false),
             cable: Mutex::new(CancellationToken::new()),
-            harm: Counters::default(),
+            harm: FaultCounters::default(),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self { address, shared, accepting })
     }
 
     /// From now on everything passes.
-    pub fn mend(&self) {
+    pub fn stop_faults(&self) {
         self.shared.calm.store(true, Ordering::SeqCst);
     }
 
-    pub fn harm(&self) -> Harm {
+    pub fn fault_counts(&self) -> FaultCounts {
         self.shared.harm.read()
     }
 
@@ -133,22 +133,22 @@ impl Proxy {
     }
 }
 
-impl Drop for Proxy {
+impl Drop for FaultyProxy {
     fn drop(&mut self) {
         self.cut();
         self.accepting.abort();
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, shared: Arc<ProxyState>) {
     while let Ok((near, _)) = listener.accept().await {
         shared.harm.connections.fetch_add(1, Ordering::Relaxed);
-        tokio::spawn(carry(near, Arc::clone(&shared)));
+        tokio::spawn(forward_connection(near, Arc::clone(&shared)));
     }
 }
 
 /// One connection, until either side closes it or its fate does.
-async fn carry(near: TcpStream, shared: Arc<Shared>) {
+async fn forward_connection(near: TcpStream, shared: Arc<ProxyState>) {
     let Ok(far) = TcpStream::connect(shared.upstream).await else { return };
     let _ = (near.set_nodelay(true), far.set_nodelay(true));
     let cable = shared.cable.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -168,10 +168,10 @@ async fn carry(near: TcpStream, shared: Arc<Shared>) {
 async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    shared: &Shared,
+    shared: &ProxyState,
     is_socket: &AtomicBool,
 ) -> io::Result<()> {
-    let mut pieces = Pieces::default();
+    let mut pieces = ChunkSplitter::default();
     let mut chunk = vec![0; 16 * 1024];
     loop {
         let read = from.read(&mut chunk).await?;
@@ -181,76 +181,76 @@ async fn pass(
         for piece in pieces.take(&chunk[..read], is_socket) {
             shared.harm.pieces.fetch_add(1, Ordering::Relaxed);
             match shared.fate(piece.is_frame) {
-                Fate::Pass => to.write_all(&piece.bytes).await?,
-                Fate::Delay(time) => {
+                ChunkFate::Pass => to.write_all(&piece.bytes).await?,
+                ChunkFate::Delay(time) => {
                     tokio::time::sleep(time).await;
                     to.write_all(&piece.bytes).await?;
                 }
-                Fate::Duplicate => {
+                ChunkFate::Duplicate => {
                     to.write_all(&piece.bytes).await?;
                     to.write_all(&piece.bytes).await?;
                 }
-                Fate::Halve => {
+                ChunkFate::Halve => {
                     to.write_all(&piece.bytes[..piece.bytes.len() / 2]).await?;
                     to.flush().await?;
                     return Err(io::ErrorKind::ConnectionAborted.into());
                 }
-                Fate::Cut => return Err(io::ErrorKind::ConnectionAborted.into()),
+                ChunkFate::Cut => return Err(io::ErrorKind::ConnectionAborted.into()),
             }
         }
     }
 }
 
-// === impl Shared ===
+// === impl ProxyState ===
 
-impl Shared {
-    fn fate(&self, is_frame: bool) -> Fate {
+impl ProxyState {
+    fn fate(&self, is_frame: bool) -> ChunkFate {
         if self.calm.load(Ordering::SeqCst) {
-            return Fate::Pass;
+            return ChunkFate::Pass;
         }
         let mut bytes = [0; 4];
         self.dice.fill(&mut bytes);
         let [low, high, time, _] = bytes;
-        let Faults { cut, halve, duplicate, delay, longest_delay } = self.faults;
+        let ProxyFaults { cut, halve, duplicate, delay, max_delay: longest_delay } = self.faults;
         let drawn = u16::from_le_bytes([low, high]) % 1000;
         let harm = &self.harm;
         if drawn < cut {
             harm.cuts.fetch_add(1, Ordering::Relaxed);
-            Fate::Cut
+            ChunkFate::Cut
         } else if drawn < cut + halve {
             harm.halves.fetch_add(1, Ordering::Relaxed);
-            Fate::Halve
+            ChunkFate::Halve
         } else if drawn < cut + halve + duplicate && is_frame {
             harm.duplicates.fetch_add(1, Ordering::Relaxed);
-            Fate::Duplicate
+            ChunkFate::Duplicate
         } else if drawn < cut + halve + duplicate + delay {
             harm.delays.fetch_add(1, Ordering::Relaxed);
-            Fate::Delay(longest_delay.mul_f64(f64::from(time) / 255.0))
+            ChunkFate::Delay(longest_delay.mul_f64(f64::from(time) / 255.0))
         } else {
-            Fate::Pass
+            ChunkFate::Pass
         }
     }
 }
 
-// === impl Pieces ===
+// === impl ChunkSplitter ===
 
-impl Pieces {
+impl ChunkSplitter {
     /// The pieces that are complete now. Before the upgrade whatever was read is one piece.
-    fn take(&mut self, read: &[u8], is_socket: &AtomicBool) -> Vec<Piece> {
+    fn take(&mut self, read: &[u8], is_socket: &AtomicBool) -> Vec<ProxyChunk> {
         self.buffer.extend_from_slice(read);
         let mut pieces = Vec::new();
         if !is_socket.load(Ordering::SeqCst) {
             let Some(end) = upgraded(&self.buffer) else {
-                pieces.push(Piece { bytes: std::mem::take(&mut self.buffer), is_frame: false });
+                pieces.push(ProxyChunk { bytes: std::mem::take(&mut self.buffer), is_frame: false });
                 return pieces;
             };
             is_socket.store(true, Ordering::SeqCst);
-            pieces.push(Piece { bytes: self.buffer.drain(..end).collect(), is_frame: false });
+            pieces.push(ProxyChunk { bytes: self.buffer.drain(..end).collect(), is_frame: false });
         }
         while let Some(length) = frame_length(&self.buffer) {
             // Text and binary frames that are whole messages; control frames and fragments never come twice.
             let is_frame = matches!(self.buffer[0], 0x81 | 0x82);
-            pieces.push(Piece { bytes: self.buffer.drain(..length).collect(), is_frame });
+            pieces.push(ProxyChunk { bytes: self.buffer.drain(..length).collect(), is_frame });
         }
         pieces
     }
@@ -277,12 +277,12 @@ fn frame_length(buffer: &[u8]) -> Option<usize> {
     (buffer.len() >= length).then_some(length)
 }
 
-// === impl Counters ===
+// === impl FaultCounters ===
 
-impl Counters {
-    fn read(&self) -> Harm {
+impl FaultCounters {
+    fn read(&self) -> FaultCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Harm {
+        FaultCounts {
             connections: read(&self.connections),
             pieces: read(&self.pieces),
             cuts: read(&self.cuts),
@@ -293,9 +293,9 @@ impl Counters {
     }
 }
 
-// === impl Harm ===
+// === impl FaultCounts ===
 
-impl Harm {
+impl FaultCounts {
     /// How many connections were broken.
     pub const fn broken(self) -> u64 {
         self.cuts + self.halves
@@ -315,7 +315,7 @@ mod tests {
         let head = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\r\n".to_vec();
         let all = [head.clone(), text(b"one"), ping.clone(), long.clone(), masked.clone()].concat();
         let is_socket = AtomicBool::new(false);
-        let mut pieces = Pieces::default();
+        let mut pieces = ChunkSplitter::default();
         let whole: Vec<_> =
             pieces.take(&all, &is_socket).into_iter().map(|piece| (piece.bytes, piece.is_frame)).collect();
         assert_eq!(whole, [(head, false), (text(b"one"), true), (ping, false), (long.clone(), true), (masked, true)]);
@@ -323,7 +323,7 @@ mod tests {
         for byte in &long {
             found.extend(pieces.take(&[*byte], &is_socket));
         }
-        assert_eq!(found, [Piece { bytes: long, is_frame: true }]);
+        assert_eq!(found, [ProxyChunk { bytes: long, is_frame: true }]);
     }
 
     #[tokio::test]
@@ -338,8 +338,8 @@ mod tests {
                 });
             }
         });
-        let faults = Faults { cut: 0, halve: 0, duplicate: 0, delay: 0, longest_delay: Duration::ZERO };
-        let proxy = Proxy::start(upstream, 1, faults).await.unwrap();
+        let faults = ProxyFaults { cut: 0, halve: 0, duplicate: 0, delay: 0, max_delay: Duration::ZERO };
+        let proxy = FaultyProxy::start(upstream, 1, faults).await.unwrap();
         let mut stream = TcpStream::connect(proxy.address).await.unwrap();
         stream.write_all(b"hello").await.unwrap();
         let mut heard = [0; 5];
@@ -347,6 +347,6 @@ mod tests {
         assert_eq!(&heard, b"hello");
         proxy.cut();
         assert_eq!(stream.read(&mut heard).await.unwrap_or(0), 0);
-        assert_eq!((proxy.harm().connections, proxy.harm().broken()), (1, 1));
+        assert_eq!((proxy.fault_counts().connections, proxy.fault_counts().broken()), (1, 1));
     }
 }

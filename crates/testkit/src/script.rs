@@ -26,7 +26,7 @@ use serde_json::Value;
 pub const TEXT: &str = "hello from stub";
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Word {
+pub enum ScriptCommand {
     /// Text without the line break that ends the file.
     Write {
         path: String,
@@ -67,14 +67,14 @@ pub enum Word {
 }
 
 /// The words of a prompt, in order.
-pub fn parse(prompt: &str) -> Vec<Word> {
+pub fn parse(prompt: &str) -> Vec<ScriptCommand> {
     let mut words = Vec::new();
     let mut rest = prompt;
     let mut before = None;
     while let Some(first) = rest.chars().next() {
         let may_begin = before.is_none_or(|c: char| c.is_whitespace() || "\"'>([".contains(c));
         let quote = before.filter(|c| "\"'".contains(*c));
-        let taken = if may_begin { word(rest, quote) } else { None };
+        let taken = if may_begin { command(rest, quote) } else { None };
         let length = match taken {
             Some((word, length)) => {
                 words.push(word);
@@ -90,20 +90,20 @@ pub fn parse(prompt: &str) -> Vec<Word> {
 
 /// The word at the very beginning, and how long it is. A quote before it ends it, if it stands at the end of the line: hosts
 /// put what a person asks for in quotes.
-fn word(text: &str, quote: Option<char>) -> Option<(Word, usize)> {
+fn command(text: &str, quote: Option<char>) -> Option<(ScriptCommand, usize)> {
     let name = &text[..text.find(|c: char| !c.is_ascii_uppercase()).unwrap_or(text.len())];
     let after = &text[name.len()..];
     let bare = match name {
-        "REFUSE" => Some(Word::Refuse),
-        "LOOP" => Some(Word::Loop),
-        "CRASH" => Some(Word::Crash),
-        "GARBAGE" => Some(Word::Garbage),
-        "HANG" => Some(Word::Hang),
-        "CHILD" => Some(Word::Child),
-        "SYSTEM" => Some(Word::System),
-        "DENIED" => Some(Word::Denied),
-        "PLAN" => Some(Word::Plan),
-        "ARGS" => Some(Word::Args),
+        "REFUSE" => Some(ScriptCommand::Refuse),
+        "LOOP" => Some(ScriptCommand::Loop),
+        "CRASH" => Some(ScriptCommand::Crash),
+        "GARBAGE" => Some(ScriptCommand::Garbage),
+        "HANG" => Some(ScriptCommand::Hang),
+        "CHILD" => Some(ScriptCommand::Child),
+        "SYSTEM" => Some(ScriptCommand::System),
+        "DENIED" => Some(ScriptCommand::Denied),
+        "PLAN" => Some(ScriptCommand::Plan),
+        "ARGS" => Some(ScriptCommand::Args),
         _ => None,
     };
     if let Some(bare) = bare {
@@ -119,31 +119,31 @@ fn word(text: &str, quote: Option<char>) -> Option<(Word, usize)> {
             let path = short.split('=').next().unwrap_or_default();
             let text = line[path.len()..].strip_prefix('=');
             let length = path.len() + text.map_or(0, |text| 1 + text.len());
-            (Word::Write { path: path.to_owned(), text: text.unwrap_or(TEXT).to_owned() }, length)
+            (ScriptCommand::Write { path: path.to_owned(), text: text.unwrap_or(TEXT).to_owned() }, length)
         }
-        "RUN" => (Word::Run(line.trim().to_owned()), line.len()),
-        "SAY" => (Word::Say(line.trim().to_owned()), line.len()),
-        "THINK" => (Word::Think(line.trim().to_owned()), line.len()),
+        "RUN" => (ScriptCommand::Run(line.trim().to_owned()), line.len()),
+        "SAY" => (ScriptCommand::Say(line.trim().to_owned()), line.len()),
+        "THINK" => (ScriptCommand::Think(line.trim().to_owned()), line.len()),
         "CALL" => {
             let (input, length) = json_after(argument, short.len());
-            (Word::Call { tool: short.to_owned(), input }, length)
+            (ScriptCommand::Call { tool: short.to_owned(), input }, length)
         }
-        "SLEEP" => (Word::Sleep(Duration::try_from_secs_f64(number(short)?).ok()?), short.len()),
+        "SLEEP" => (ScriptCommand::Sleep(Duration::try_from_secs_f64(number(short)?).ok()?), short.len()),
         "FAIL" => {
             let (status, times) = short.split_once('x').map_or((short, None), |(status, times)| (status, Some(times)));
             let times = times.map(|times| times.parse().ok());
             let times = if let Some(times) = times { Some(times?) } else { None };
-            (Word::Fail { status: status.parse().ok()?, times }, short.len())
+            (ScriptCommand::Fail { status: status.parse().ok()?, times }, short.len())
         }
-        "TOKENS" => (Word::Tokens(short.parse().ok()?), short.len()),
-        "EXIT" => (Word::Exit(short.parse().ok()?), short.len()),
-        "ASK" => (Word::Ask(short.to_owned()), short.len()),
-        "COST" => (Word::Cost(number(short)?), short.len()),
+        "TOKENS" => (ScriptCommand::Tokens(short.parse().ok()?), short.len()),
+        "EXIT" => (ScriptCommand::Exit(short.parse().ok()?), short.len()),
+        "ASK" => (ScriptCommand::Ask(short.to_owned()), short.len()),
+        "COST" => (ScriptCommand::Cost(number(short)?), short.len()),
         "RETRY" => {
             let (attempt, of) = short.split_once('/')?;
-            (Word::Retry { attempt: attempt.parse().ok()?, of: of.parse().ok()? }, short.len())
+            (ScriptCommand::Retry { attempt: attempt.parse().ok()?, of: of.parse().ok()? }, short.len())
         }
-        "ENV" => (Word::Env(short.to_owned()), short.len()),
+        "ENV" => (ScriptCommand::Env(short.to_owned()), short.len()),
         _ => return None,
     };
     (length > 0).then_some((word, name.len() + 1 + length))
@@ -179,16 +179,16 @@ mod tests {
         assert_eq!(
             parse(prompt),
             [
-                Word::Write { path: "src/a.txt".to_owned(), text: "two words".to_owned() },
-                Word::Run("echo 'a b' > c".to_owned()),
-                Word::Call { tool: "mcp__x__go".to_owned(), input: json!({"n": [1, "}"]}) },
-                Word::Sleep(Duration::from_millis(500)),
-                Word::Fail { status: 429, times: Some(2) },
-                Word::Fail { status: 500, times: None },
-                Word::Loop,
-                Word::Refuse,
-                Word::Tokens(12),
-                Word::Say("all done".to_owned()),
+                ScriptCommand::Write { path: "src/a.txt".to_owned(), text: "two words".to_owned() },
+                ScriptCommand::Run("echo 'a b' > c".to_owned()),
+                ScriptCommand::Call { tool: "mcp__x__go".to_owned(), input: json!({"n": [1, "}"]}) },
+                ScriptCommand::Sleep(Duration::from_millis(500)),
+                ScriptCommand::Fail { status: 429, times: Some(2) },
+                ScriptCommand::Fail { status: 500, times: None },
+                ScriptCommand::Loop,
+                ScriptCommand::Refuse,
+                ScriptCommand::Tokens(12),
+                ScriptCommand::Say("all done".to_owned()),
             ]
         );
     }
@@ -198,15 +198,15 @@ mod tests {
         assert_eq!(
             parse("CRASH EXIT:3 ASK:Bash COST:0.25 RETRY:2/10 ENV:HOME SYSTEM WRITE:a\nTHINK:hm, so CRASH"),
             [
-                Word::Crash,
-                Word::Exit(3),
-                Word::Ask("Bash".to_owned()),
-                Word::Cost(0.25),
-                Word::Retry { attempt: 2, of: 10 },
-                Word::Env("HOME".to_owned()),
-                Word::System,
-                Word::Write { path: "a".to_owned(), text: TEXT.to_owned() },
-                Word::Think("hm, so CRASH".to_owned()),
+                ScriptCommand::Crash,
+                ScriptCommand::Exit(3),
+                ScriptCommand::Ask("Bash".to_owned()),
+                ScriptCommand::Cost(0.25),
+                ScriptCommand::Retry { attempt: 2, of: 10 },
+                ScriptCommand::Env("HOME".to_owned()),
+                ScriptCommand::System,
+                ScriptCommand::Write { path: "a".to_owned(), text: TEXT.to_owned() },
+                ScriptCommand::Think("hm, so CRASH".to_owned()),
             ]
         );
     }
@@ -218,14 +218,14 @@ mod tests {
 
     #[test]
     fn a_quoted_word_ends_with_its_quote() {
-        let written = Word::Write { path: "a".to_owned(), text: "b c".to_owned() };
+        let written = ScriptCommand::Write { path: "a".to_owned(), text: "b c".to_owned() };
         assert_eq!(parse("\"WRITE:a=b c\"\nmore"), [written]);
-        assert_eq!(parse("RUN:echo \"x\""), [Word::Run("echo \"x\"".to_owned())]);
+        assert_eq!(parse("RUN:echo \"x\""), [ScriptCommand::Run("echo \"x\"".to_owned())]);
     }
 
     #[test]
     fn a_call_needs_no_json() {
-        let call = Word::Call { tool: "list".to_owned(), input: json!({}) };
+        let call = ScriptCommand::Call { tool: "list".to_owned(), input: json!({}) };
         assert_eq!(parse("CALL:list and"), std::slice::from_ref(&call));
         assert_eq!(parse("CALL:list {broken"), [call]);
     }

@@ -11,30 +11,30 @@ use attache_protocol::{
         pairing::{AttachRequest, AttachResponse},
     },
 };
-use attache_store::{Store, memory::Memory, sqlite::Sqlite};
+use attache_store::{Store, memory::MemoryStore, sqlite::SqliteStore};
 use axum::Router;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
-type Tune = Box<dyn FnOnce(&mut Options)>;
-type Surface = Box<dyn FnOnce(Handle) -> Router>;
+type OptionsTweak = Box<dyn FnOnce(&mut Options)>;
+type ExtraSurface = Box<dyn FnOnce(Handle) -> Router>;
 
 /// What is to be there: `World::new().agent("echo").start().await`.
 pub struct World {
-    engine: Engine,
+    engine: StoreEngine,
     agents: Vec<String>,
-    tune: Vec<Tune>,
-    surfaces: Vec<Surface>,
+    tune: Vec<OptionsTweak>,
+    surfaces: Vec<ExtraSurface>,
 }
 
-enum Engine {
+enum StoreEngine {
     Memory,
     Sqlite,
 }
 
-/// A world that runs. Dropping it stops nothing in a hurry; [`Started::stop`] drains it.
+/// A world that runs. Dropping it stops nothing in a hurry; [`RunningWorld::stop`] drains it.
 #[derive(Debug)]
-pub struct Started {
+pub struct RunningWorld {
     pub hub: Handle,
     pub address: SocketAddr,
     /// `http://127.0.0.1:PORT`.
@@ -57,12 +57,12 @@ impl Default for World {
 impl World {
     /// A hub on the in-memory model, with no agents.
     pub fn new() -> Self {
-        Self { engine: Engine::Memory, agents: Vec::new(), tune: Vec::new(), surfaces: Vec::new() }
+        Self { engine: StoreEngine::Memory, agents: Vec::new(), tune: Vec::new(), surfaces: Vec::new() }
     }
 
     #[must_use]
     pub fn on_sqlite(mut self) -> Self {
-        self.engine = Engine::Sqlite;
+        self.engine = StoreEngine::Sqlite;
         self
     }
 
@@ -86,7 +86,7 @@ impl World {
         self
     }
 
-    pub async fn start(self) -> Started {
+    pub async fn start(self) -> RunningWorld {
         let data = tempfile::tempdir().expect("a temporary folder can be made");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
         let address = listener.local_addr().expect("a bound listener has an address");
@@ -96,8 +96,10 @@ impl World {
         }
         let key_file = options.data.join("admin.key");
         let store: Arc<dyn Store> = match self.engine {
-            Engine::Memory => Arc::new(Memory::new()),
-            Engine::Sqlite => Arc::new(Sqlite::open(&data.path().join("hub.db")).expect("a new database opens")),
+            StoreEngine::Memory => Arc::new(MemoryStore::new()),
+            StoreEngine::Sqlite => {
+                Arc::new(SqliteStore::open(&data.path().join("hub.db")).expect("a new database opens"))
+            }
         };
         let hub = Hub::start(options, store, Env::system()).await.expect("the hub starts");
         let surfaces =
@@ -113,7 +115,7 @@ impl World {
             let request = AccountRequest { name: Some(name), ..AccountRequest::default() };
             hub.create_account(&owner, request).await.expect("the agent can be made");
         }
-        Started { hub, address, url: format!("http://{address}"), owner_key, owner, data, stop, served }
+        RunningWorld { hub, address, url: format!("http://{address}"), owner_key, owner, data, stop, served }
     }
 }
 
@@ -123,9 +125,9 @@ impl std::fmt::Debug for World {
     }
 }
 
-// === impl Started ===
+// === impl RunningWorld ===
 
-impl Started {
+impl RunningWorld {
     /// Pairs a new device to the agent and answers with its token.
     pub async fn device(&self, agent: &str) -> AttachResponse {
         let code = self.hub.create_pairing_code(&self.owner, agent).await.expect("a code can be made");

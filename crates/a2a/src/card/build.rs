@@ -9,11 +9,11 @@ use attache_protocol::{
     Json,
     wire::{
         a2a::{
-            AgentCard, AgentExtension, AgentInterface, AgentSkill, Capabilities, SecurityRequirement, SecurityScheme,
-            StringList, Switches,
+            A2aOptions, AgentCard, AgentExtension, AgentInterface, AgentSkill, CardCapabilities, SecurityRequirement,
+            SecurityScheme, StringList,
         },
         account::{Account, Skill},
-        key::Scope,
+        key::KeyScope,
         runtime,
     },
 };
@@ -26,18 +26,18 @@ const GRPC: &str = "GRPC";
 
 /// Everything that a card says is in here.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct CardFacts<'a> {
     pub(crate) account: &'a Account,
-    pub(crate) switches: &'a Switches,
+    pub(crate) switches: &'a A2aOptions,
     /// What the agent's active runtime understands.
-    pub(crate) declared: &'a [runtime::Extension],
-    pub(crate) place: &'a Place,
-    pub(crate) standing: Standing,
+    pub(crate) declared: &'a [runtime::DeclaredExtension],
+    pub(crate) place: &'a CardHubInfo,
+    pub(crate) standing: DefaultStanding,
 }
 
 /// Where the hub is and what it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct CardHubInfo {
     /// `https://hub.example`, without a slash at the end.
     pub(crate) origin: String,
     /// Of the program.
@@ -47,14 +47,14 @@ pub(crate) struct Place {
 
 /// Whether callers mean this agent when they name none. Over gRPC, version 0.3 has no way to name one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum DefaultStanding {
     Default,
     Named,
 }
 
 /// The card without signatures.
-pub(crate) fn card(facts: &Facts<'_>) -> AgentCard {
-    let Facts { account, switches, place, .. } = *facts;
+pub(crate) fn card(facts: &CardFacts<'_>) -> AgentCard {
+    let CardFacts { account, switches, place, .. } = *facts;
     let about = |text: &Option<String>| text.as_ref().filter(|text| !text.trim().is_empty()).cloned();
     AgentCard {
         name: account.name.clone(),
@@ -66,7 +66,7 @@ pub(crate) fn card(facts: &Facts<'_>) -> AgentCard {
         provider: None,
         version: place.version.clone(),
         documentation_url: None,
-        capabilities: Capabilities {
+        capabilities: CardCapabilities {
             streaming: switches.streams().then_some(true),
             push_notifications: switches.pushes().then_some(true),
             extensions: extensions(switches, facts.declared),
@@ -86,7 +86,7 @@ pub(crate) fn card(facts: &Facts<'_>) -> AgentCard {
 }
 
 /// The ways to reach the agent, the best one first.
-fn interfaces(agent: &str, origin: &str, standing: Standing) -> Vec<AgentInterface> {
+fn interfaces(agent: &str, origin: &str, standing: DefaultStanding) -> Vec<AgentInterface> {
     let base = format!("{origin}/a2a/{agent}");
     let at_base = |binding: &str, version: &str| AgentInterface {
         url: base.clone(),
@@ -102,7 +102,7 @@ fn interfaces(agent: &str, origin: &str, standing: Standing) -> Vec<AgentInterfa
         protocol_version: "1.0".to_owned(),
     });
     interfaces.extend([at_base(JSONRPC, "0.3"), at_base(HTTP_JSON, "0.3")]);
-    if standing == Standing::Default {
+    if standing == DefaultStanding::Default {
         // As clients of 0.3 dial it too: none of them takes the host and port out of a URL.
         interfaces.push(AgentInterface { url: target(origin), ..at_base(GRPC, "0.3") });
     }
@@ -122,7 +122,7 @@ fn target(origin: &str) -> String {
 }
 
 /// What the owner says comes first, and what a device says of the same extension counts no more than that.
-fn extensions(switches: &Switches, declared: &[runtime::Extension]) -> Vec<AgentExtension> {
+fn extensions(switches: &A2aOptions, declared: &[runtime::DeclaredExtension]) -> Vec<AgentExtension> {
     let mut extensions: Vec<AgentExtension> = Vec::new();
     let owners = switches.extensions.iter().map(|extension| AgentExtension {
         uri: extension.uri.clone(),
@@ -169,7 +169,7 @@ fn schemes(certificates: ClientCertificates) -> BTreeMap<String, SecurityScheme>
 /// One of the schemes is enough. The scope is the one that a key needs to put agents to work.
 fn requirements(certificates: ClientCertificates) -> Vec<SecurityRequirement> {
     let needs = |scheme: &str| SecurityRequirement {
-        schemes: BTreeMap::from([(scheme.to_owned(), StringList { list: vec![Scope::Call.as_str().to_owned()] })]),
+        schemes: BTreeMap::from([(scheme.to_owned(), StringList { list: vec![KeyScope::Call.as_str().to_owned()] })]),
     };
     match certificates {
         ClientCertificates::Ignored => vec![needs("bearer")],

@@ -8,22 +8,22 @@ const CARD: &str = "application/a2a-agent-card+json";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Catalog {
+pub(super) struct AgentCatalog {
     spec_version: &'static str,
-    host: Host,
-    entries: Vec<Entry>,
+    host: CatalogHost,
+    entries: Vec<CatalogEntry>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Host {
+struct CatalogHost {
     display_name: String,
     identifier: String,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+struct CatalogEntry {
     /// `urn:air:hub.example:builder`.
     identifier: String,
     display_name: String,
@@ -34,12 +34,12 @@ struct Entry {
     url: String,
 }
 
-// === impl Catalog ===
+// === impl AgentCatalog ===
 
-impl Catalog {
+impl AgentCatalog {
     pub(super) fn new(origin: &str, accounts: &[Account]) -> Self {
         let host = origin.split_once("://").map_or(origin, |(_, host)| host);
-        let entry = |account: &Account| Entry {
+        let entry = |account: &Account| CatalogEntry {
             identifier: format!("urn:air:{host}:{}", account.name),
             display_name: account.name.clone(),
             description: account.description.clone().filter(|text| !text.trim().is_empty()),
@@ -49,7 +49,7 @@ impl Catalog {
         let entries = accounts.iter().map(entry).collect();
         Self {
             spec_version: VERSION,
-            host: Host { display_name: format!("Attaché at {host}"), identifier: origin.to_owned() },
+            host: CatalogHost { display_name: format!("Attaché at {host}"), identifier: origin.to_owned() },
             entries,
         }
     }

@@ -4,33 +4,33 @@ use attache_hub::{Error, Principal, Result};
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{AgentCard, AgentExtension, Switches},
+        a2a::{A2aOptions, AgentCard, AgentExtension},
         account::{Account, Presence},
     },
 };
 use serde::Serialize;
 
-use super::{Cards, build, keep::Shape};
+use super::{AgentCards, build, cache::CardShape};
 
 /// The extension that tells where an agent runs, and whether it is there.
 const RUNTIME: &str = "https://attache.dev/ext/runtime/v1";
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Params {
+struct RuntimeExtensionParams {
     online: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     host_type: Option<String>,
 }
 
-// === impl Cards ===
+// === impl AgentCards ===
 
-impl Cards {
+impl AgentCards {
     /// The card that everybody may see, with what the agent's runtime said it can do as further skills, what kind of host it
     /// runs on, and whether it is online. Signed too.
     pub(crate) async fn extended(&self, by: &Principal, agent: &str) -> Result<AgentCard> {
         let account = self.hub.card_account(Some(by), agent).await?;
-        let switches = Switches::of(account.a2a.as_ref());
+        let switches = A2aOptions::of(account.a2a.as_ref());
         let mut card = self.build(&account, &switches);
         for word in self.hub.card_words(by, &account).await? {
             if card.skills.iter().all(|skill| skill.id != word) {
@@ -39,7 +39,7 @@ impl Cards {
             }
         }
         card.capabilities.extensions.push(runtime(&account));
-        let document = self.document(&account, Shape::Extended, card)?;
+        let document = self.document(&account, CardShape::Extended, card)?;
         serde_json::from_slice(&document.bytes).map_err(|error| Error::internal(&error))
     }
 }
@@ -47,7 +47,7 @@ impl Cards {
 fn runtime(account: &Account) -> AgentExtension {
     let host_type = account.runtime.as_ref().and_then(|runtime| runtime.labels.text_member("host_type"));
     let host_type = host_type.filter(|text| !text.is_empty());
-    let params = Params { online: account.status == Presence::Online, host_type };
+    let params = RuntimeExtensionParams { online: account.status == Presence::Online, host_type };
     AgentExtension {
         uri: RUNTIME.to_owned(),
         description: Some("Where the agent runs, and whether it is there now; work waits for it if not.".to_owned()),

@@ -1,9 +1,9 @@
 //! Cards: what an agent says about itself, made from its account, signed by the hub, and kept until something changes.
 
 mod build;
+mod cache;
 mod catalog;
 mod extended;
-mod keep;
 mod serve;
 mod sign;
 
@@ -13,7 +13,7 @@ use attache_hub::{Handle, Result, Tls};
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{AgentCard, Switches, v03},
+        a2a::{A2aOptions, AgentCard, v03},
         account::Account,
     },
 };
@@ -21,22 +21,22 @@ use bytes::Bytes;
 
 pub(crate) use serve::routes;
 
-use build::{Facts, Place, Standing};
-use keep::{Document, Kept, Shape};
+use build::{CardFacts, CardHubInfo, DefaultStanding};
+use cache::{CachedCard, CardDocument, CardShape};
 
 /// The cards of a hub. Clones share what was rendered.
 #[derive(Debug, Clone)]
-pub(crate) struct Cards {
+pub(crate) struct AgentCards {
     hub: Handle,
-    place: Arc<Place>,
-    kept: Arc<Kept>,
+    place: Arc<CardHubInfo>,
+    kept: Arc<CachedCard>,
 }
 
-// === impl Cards ===
+// === impl AgentCards ===
 
-impl Cards {
+impl AgentCards {
     pub(crate) fn new(hub: Handle) -> Self {
-        let place = Place {
+        let place = CardHubInfo {
             origin: hub.origin(),
             version: hub.health().version,
             client_certificates: hub.options().tls.as_ref().map(Tls::client_certificates).unwrap_or_default(),
@@ -45,14 +45,15 @@ impl Cards {
     }
 
     /// The card as everybody may see it, without signatures.
-    fn build(&self, account: &Account, switches: &Switches) -> AgentCard {
-        let standing = if self.hub.is_default_agent(account) { Standing::Default } else { Standing::Named };
+    fn build(&self, account: &Account, switches: &A2aOptions) -> AgentCard {
+        let standing =
+            if self.hub.is_default_agent(account) { DefaultStanding::Default } else { DefaultStanding::Named };
         let declared = account.runtime.as_ref().map(|runtime| runtime.extensions.as_slice()).unwrap_or_default();
-        build::card(&Facts { account, switches, declared, place: &self.place, standing })
+        build::card(&CardFacts { account, switches, declared, place: &self.place, standing })
     }
 
     /// The card in one of its shapes, signed when it is rendered for the first time.
-    fn document(&self, account: &Account, shape: Shape, card: AgentCard) -> Result<Arc<Document>> {
+    fn document(&self, account: &Account, shape: CardShape, card: AgentCard) -> Result<Arc<CardDocument>> {
         let inputs = blake3::hash(Json::of(&card).get().as_bytes());
         self.kept.get(account.agent_id, shape, inputs, self.hub.now(), || {
             let signed = sign::sign(card, self.hub.card_key(), &self.place.origin)?;
@@ -61,10 +62,10 @@ impl Cards {
     }
 }
 
-fn shaped(card: &AgentCard, shape: Shape) -> Json {
+fn shaped(card: &AgentCard, shape: CardShape) -> Json {
     match shape {
-        Shape::Pure | Shape::Extended => Json::of(card),
-        Shape::Union => v03::union(card),
-        Shape::Old => v03::AgentCard::of_card(card).map_or_else(|| Json::of(card), |old| Json::of(&old)),
+        CardShape::Pure | CardShape::Extended => Json::of(card),
+        CardShape::Union => v03::union(card),
+        CardShape::Old => v03::AgentCardV03::of_card(card).map_or_else(|| Json::of(card), |old| Json::of(&old)),
     }
 }

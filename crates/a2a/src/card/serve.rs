@@ -5,7 +5,7 @@ use std::sync::Arc;
 use attache_hub::{Error, Result, surface};
 use attache_protocol::{
     Code, Timestamp,
-    wire::{a2a::Switches, account::Account},
+    wire::{a2a::A2aOptions, account::Account},
 };
 use axum::{
     Router,
@@ -17,9 +17,9 @@ use axum::{
 use jiff::fmt::rfc2822::{DateTimeParser, DateTimePrinter};
 
 use super::{
-    Cards,
-    catalog::Catalog,
-    keep::{Document, Shape},
+    AgentCards,
+    cache::{CardDocument, CardShape},
+    catalog::AgentCatalog,
 };
 
 const VERSION: &str = "a2a-version";
@@ -28,20 +28,20 @@ const VARY: HeaderValue = HeaderValue::from_static("A2A-Version, Authorization")
 
 /// Who may keep the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keeper {
+enum CacheAudience {
     Anybody,
     TheCaller,
 }
 
 /// Where the card was asked for: clients of before 0.3 know only the old place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Spot {
+enum CardPath {
     New,
     Old,
 }
 
 /// The well-known documents of every agent, and those of the hub itself.
-pub(crate) fn routes(cards: Cards) -> Router {
+pub(crate) fn routes(cards: AgentCards) -> Router {
     Router::new()
         .route("/a2a/{agent}/.well-known/agent-card.json", get(of_agent))
         .route("/a2a/{agent}/.well-known/agent.json", get(of_agent_of_old))
@@ -52,16 +52,16 @@ pub(crate) fn routes(cards: Cards) -> Router {
         .with_state(cards)
 }
 
-async fn of_agent(State(cards): State<Cards>, Path(agent): Path<String>, parts: Parts) -> Result<Response<Body>> {
-    cards.answer(&parts, Some(&agent), Spot::New).await
+async fn of_agent(State(cards): State<AgentCards>, Path(agent): Path<String>, parts: Parts) -> Result<Response<Body>> {
+    cards.answer(&parts, Some(&agent), CardPath::New).await
 }
 
 async fn of_agent_of_old(
-    State(cards): State<Cards>,
+    State(cards): State<AgentCards>,
     Path(agent): Path<String>,
     parts: Parts,
 ) -> Result<Response<Body>> {
-    cards.answer(&parts, Some(&agent), Spot::Old).await
+    cards.answer(&parts, Some(&agent), CardPath::Old).await
 }
 
 /// Clients that resolve the card's path as a browser would come here from `/a2a/NAME`, and from `/a2a/NAME/` to the card.
@@ -70,43 +70,44 @@ async fn of_no_agent() -> Error {
         .hint("Give the agent's base URL with a slash at its end: /a2a/NAME/, or its card's: /a2a/NAME/.well-known/agent-card.json.")
 }
 
-async fn of_hub(State(cards): State<Cards>, parts: Parts) -> Result<Response<Body>> {
-    cards.answer(&parts, None, Spot::New).await
+async fn of_hub(State(cards): State<AgentCards>, parts: Parts) -> Result<Response<Body>> {
+    cards.answer(&parts, None, CardPath::New).await
 }
 
-async fn of_hub_of_old(State(cards): State<Cards>, parts: Parts) -> Result<Response<Body>> {
-    cards.answer(&parts, None, Spot::Old).await
+async fn of_hub_of_old(State(cards): State<AgentCards>, parts: Parts) -> Result<Response<Body>> {
+    cards.answer(&parts, None, CardPath::Old).await
 }
 
-async fn catalog(State(cards): State<Cards>, parts: Parts) -> Result<Response<Body>> {
+async fn catalog(State(cards): State<AgentCards>, parts: Parts) -> Result<Response<Body>> {
     let by = surface::caller(&parts, &cards.hub).await?;
     let accounts = cards.hub.card_accounts(by.as_ref()).await?;
-    let catalog = serde_json::to_vec(&Catalog::new(&cards.place.origin, &accounts)).map_err(|e| Error::internal(&e))?;
-    let keeper = if by.is_some() { Keeper::TheCaller } else { Keeper::Anybody };
+    let catalog =
+        serde_json::to_vec(&AgentCatalog::new(&cards.place.origin, &accounts)).map_err(|e| Error::internal(&e))?;
+    let keeper = if by.is_some() { CacheAudience::TheCaller } else { CacheAudience::Anybody };
     // When the list changed last is written down nowhere, so its tag alone tells.
-    let document = Document::new(catalog.into(), cards.hub.now());
+    let document = CardDocument::new(catalog.into(), cards.hub.now());
     let mut response = show(&document, &without_date(&parts.headers), keeper);
     response.headers_mut().remove(header::LAST_MODIFIED);
     Ok(response)
 }
 
-// === impl Cards ===
+// === impl AgentCards ===
 
-impl Cards {
-    async fn answer(&self, parts: &Parts, agent: Option<&str>, spot: Spot) -> Result<Response<Body>> {
+impl AgentCards {
+    async fn answer(&self, parts: &Parts, agent: Option<&str>, spot: CardPath) -> Result<Response<Body>> {
         let by = surface::caller(parts, &self.hub).await?;
         let account = match agent {
             Some(agent) => self.hub.card_account(by.as_ref(), agent).await?,
             None => self.hub.default_card_account(by.as_ref()).await?,
         };
-        let switches = Switches::of(account.a2a.as_ref());
+        let switches = A2aOptions::of(account.a2a.as_ref());
         let shape = shape(asked_version(parts).as_deref(), &switches, spot);
         let document = self.public(&account, &switches, shape)?;
-        let keeper = if switches.hidden { Keeper::TheCaller } else { Keeper::Anybody };
+        let keeper = if switches.hidden { CacheAudience::TheCaller } else { CacheAudience::Anybody };
         Ok(show(&document, &parts.headers, keeper))
     }
 
-    fn public(&self, account: &Account, switches: &Switches, shape: Shape) -> Result<Arc<Document>> {
+    fn public(&self, account: &Account, switches: &A2aOptions, shape: CardShape) -> Result<Arc<CardDocument>> {
         self.document(account, shape, self.build(account, switches))
     }
 }
@@ -122,18 +123,18 @@ fn in_query(uri: &Uri) -> Option<String> {
     members.find(|(name, _)| name.eq_ignore_ascii_case(VERSION)).map(|(_, value)| value.to_owned())
 }
 
-fn shape(version: Option<&str>, switches: &Switches, spot: Spot) -> Shape {
+fn shape(version: Option<&str>, switches: &A2aOptions, spot: CardPath) -> CardShape {
     match (version, spot) {
-        (Some(version), _) if version.starts_with("0.") => Shape::Old,
-        (Some(_), _) => Shape::Pure,
-        (None, _) if switches.has_union_card() => Shape::Union,
-        (None, Spot::New) => Shape::Pure,
-        (None, Spot::Old) => Shape::Old,
+        (Some(version), _) if version.starts_with("0.") => CardShape::Old,
+        (Some(_), _) => CardShape::Pure,
+        (None, _) if switches.has_union_card() => CardShape::Union,
+        (None, CardPath::New) => CardShape::Pure,
+        (None, CardPath::Old) => CardShape::Old,
     }
 }
 
 /// The document, or that the client has it already.
-fn show(document: &Document, asked: &HeaderMap, keeper: Keeper) -> Response<Body> {
+fn show(document: &CardDocument, asked: &HeaderMap, keeper: CacheAudience) -> Response<Body> {
     let mut response = match is_known(document, asked) {
         true => {
             let mut response = Response::new(Body::empty());
@@ -145,8 +146,8 @@ fn show(document: &Document, asked: &HeaderMap, keeper: Keeper) -> Response<Body
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let cache = match keeper {
-        Keeper::Anybody => "public, max-age=60",
-        Keeper::TheCaller => "private, max-age=60",
+        CacheAudience::Anybody => "public, max-age=60",
+        CacheAudience::TheCaller => "private, max-age=60",
     };
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
     headers.insert(header::ETAG, document.etag.clone());
@@ -159,7 +160,7 @@ fn show(document: &Document, asked: &HeaderMap, keeper: Keeper) -> Response<Body
 }
 
 /// RFC 9110: a tag counts more than a date, and is compared weakly.
-fn is_known(document: &Document, asked: &HeaderMap) -> bool {
+fn is_known(document: &CardDocument, asked: &HeaderMap) -> bool {
     let mut tags = asked.get_all(header::IF_NONE_MATCH).iter().peekable();
     if tags.peek().is_some() {
         let own = document.etag.as_bytes();

@@ -1,7 +1,7 @@
 //! Signatures of cards: a JWS with a detached payload (RFC 7515) over the canonical form (RFC 8785) of the card.
 
 use attache_client::a2a::{
-    jcs::{Empties, canonical_without},
+    jcs::{EmptyMembers, canonical_without},
     verify::SIGNATURES,
 };
 use attache_hub::{CardKey, Result};
@@ -13,7 +13,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Header<'a> {
+struct CardJwsHeader<'a> {
     alg: &'a str,
     typ: &'a str,
     kid: &'a str,
@@ -28,7 +28,9 @@ pub(crate) fn sign(card: AgentCard, key: &CardKey, origin: &str) -> Result<Agent
     plain.capabilities.extensions.iter_mut().for_each(|it| it.required = it.required.filter(|required| *required));
     let (said, plain) = (Json::of(&card), Json::of(&plain));
     let mut forms = Vec::new();
-    for (text, empties) in [&said, &plain].into_iter().flat_map(|it| [(it, Empties::Dropped), (it, Empties::Kept)]) {
+    for (text, empties) in
+        [&said, &plain].into_iter().flat_map(|it| [(it, EmptyMembers::Dropped), (it, EmptyMembers::Kept)])
+    {
         match canonical_without(text, SIGNATURES, empties) {
             Ok(form) if !forms.contains(&form) => forms.push(form),
             Ok(_) => {}
@@ -39,7 +41,7 @@ pub(crate) fn sign(card: AgentCard, key: &CardKey, origin: &str) -> Result<Agent
         }
     }
     let jku = format!("{origin}/.well-known/jwks.json");
-    let header = Header { alg: CardKey::ALGORITHM, typ: "JOSE", kid: key.kid(), jku };
+    let header = CardJwsHeader { alg: CardKey::ALGORITHM, typ: "JOSE", kid: key.kid(), jku };
     let protected = Base64UrlUnpadded::encode_string(Json::of(&header).get().as_bytes());
     let mut signatures = Vec::new();
     for form in forms {

@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use attache_protocol::wire::{
     a2a,
-    awcp::{EXTENSION, Invite, Message, Unreadable},
+    awcp::{AwcpInvite, AwcpMessage, AwcpParseError, EXTENSION},
 };
 
 use crate::{
-    ask::Asked,
+    agent_request::AgentRequest,
     error::{Error, Result},
 };
 
 /// What mounting and reporting take beside the lease itself.
-const SLACK: Duration = Duration::from_secs(5 * 60);
+const LEASE_SLACK: Duration = Duration::from_secs(5 * 60);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-impl Asked {
+impl AgentRequest {
     /// The invitation that a message brings which is about lending a folder; `None` if it is about anything else.
-    pub(super) fn invitation(&self, message: &a2a::Message) -> Result<Option<Invite>> {
+    pub(super) fn invitation(&self, message: &a2a::Message) -> Result<Option<AwcpInvite>> {
         let is_named = |uris: &[String]| uris.iter().any(|uri| uri == EXTENSION);
         if !is_named(&self.wanted) && !is_named(&message.extensions) {
             return Ok(None);
         }
-        let said = match Message::among(&message.parts) {
-            Err(Unreadable::NoAwcp) => return Ok(None),
+        let said = match AwcpMessage::among(&message.parts) {
+            Err(AwcpParseError::NoAwcp) => return Ok(None),
             said => said,
         };
         if !self.face.declared.iter().any(|uri| uri == EXTENSION) {
@@ -35,7 +35,7 @@ impl Asked {
             return Err(Error::invalid("message.extensions", problem));
         }
         match said {
-            Ok(Message::Invite(invite)) => Ok(Some(invite)),
+            Ok(AwcpMessage::Invite(invite)) => Ok(Some(invite)),
             Ok(other) => {
                 let problem = format!(
                     "carry {} without a task: send it with the `taskId` of its delegation, which begins with INVITE",
@@ -49,7 +49,7 @@ impl Asked {
 }
 
 /// How long the work may take, in milliseconds: as long as the lease may last, and what is around it.
-pub(super) fn timeout_ms(invite: &Invite) -> u64 {
-    let time = Duration::from_secs(invite.lease.ttl_seconds).saturating_add(SLACK).min(MONTH);
+pub(super) fn timeout_ms(invite: &AwcpInvite) -> u64 {
+    let time = Duration::from_secs(invite.lease.ttl_seconds).saturating_add(LEASE_SLACK).min(MONTH);
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

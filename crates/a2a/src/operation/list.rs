@@ -1,8 +1,8 @@
 //! The caller's tasks at this agent, the latest change first.
 
 use attache_hub::{
-    control::{OwnTask, PageRequest, TaskQuery, TaskState as Doing},
-    stream::Outlined,
+    control::{OwnTask, PageRequest, RunTaskState as Doing, TaskQuery},
+    stream::OutlineScope,
 };
 use attache_protocol::{
     ConversationId, Json, Timestamp,
@@ -14,9 +14,9 @@ use attache_protocol::{
 
 use super::history;
 use crate::{
-    ask::Asked,
+    agent_request::AgentRequest,
     error::{Error, Result},
-    view::View,
+    view::TaskView,
 };
 
 const DEFAULT_PAGE: i32 = 50;
@@ -24,7 +24,7 @@ const MAX_PAGE: i32 = 100;
 /// A page ends with the task that makes it heavier than this.
 const MAX_WEIGHT: usize = 4 << 20;
 
-impl Asked {
+impl AgentRequest {
     pub(crate) async fn list(&self, request: ListTasks) -> Result<TaskList> {
         self.tenant(request.tenant.as_deref())?;
         let page_size = request.page_size.unwrap_or(DEFAULT_PAGE);
@@ -77,12 +77,12 @@ impl Asked {
     }
 
     /// A task as lists show it: from the run's record, and with the artifacts that it made on the way if they are wanted.
-    async fn listed(&self, run: &Run, since: Timestamp, with_artifacts: bool) -> Result<View> {
+    async fn listed(&self, run: &Run, since: Timestamp, with_artifacts: bool) -> Result<TaskView> {
         if !with_artifacts || run.last_seq <= 3 {
-            return Ok(View::of_record(run, since, self.origin.clone()));
+            return Ok(TaskView::of_record(run, since, self.origin.clone()));
         }
-        let outline = self.hub.run_outline(self.by(), run.task_run_id, run.last_seq, Outlined::Artifacts).await?;
-        Ok(View::now(run, &outline, self.origin.clone()))
+        let outline = self.hub.run_outline(self.by(), run.task_run_id, run.last_seq, OutlineScope::Artifacts).await?;
+        Ok(TaskView::now(run, &outline, self.origin.clone()))
     }
 
     /// Whether the caller has a task in this conversation.

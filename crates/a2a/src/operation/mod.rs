@@ -8,18 +8,18 @@ mod send;
 mod task;
 mod updates;
 
-pub(crate) use updates::Updates;
+pub(crate) use updates::TaskUpdates;
 
-use attache_hub::{Error as HubError, Who, stream::Outlined};
+use attache_hub::{Error as HubError, PrincipalKind, stream::OutlineScope};
 use attache_protocol::{RunId, wire::run::Run};
 
 use crate::{
-    ask::Asked,
+    agent_request::AgentRequest,
     error::{Error, Result},
-    view::View,
+    view::TaskView,
 };
 
-impl Asked {
+impl AgentRequest {
     /// The run behind a task of this agent that the caller asked for. What is not theirs is not there.
     async fn own_run(&self, task: &str) -> Result<Run> {
         let id: RunId = task.parse().map_err(|_| Error::no_task(task))?;
@@ -34,8 +34,11 @@ impl Asked {
     /// Refuses callers who show none.
     fn credential(&self, why: &'static str) -> Result<()> {
         match self.by().who {
-            Who::Anonymous { .. } => Err(HubError::unauthenticated(why).into()),
-            Who::Key { .. } | Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } => Ok(()),
+            PrincipalKind::Anonymous { .. } => Err(HubError::unauthenticated(why).into()),
+            PrincipalKind::Key { .. }
+            | PrincipalKind::Runtime { .. }
+            | PrincipalKind::Outside { .. }
+            | PrincipalKind::Run { .. } => Ok(()),
         }
     }
 
@@ -46,14 +49,14 @@ impl Asked {
     }
 
     /// The task as it is now.
-    async fn view(&self, run: &Run) -> Result<View> {
+    async fn view(&self, run: &Run) -> Result<TaskView> {
         // Made, claimed, ended: nothing was said in between.
         if run.status.is_terminal() && run.last_seq <= 3 {
-            return Ok(View::of_record(run, run.created_at, self.origin.clone()));
+            return Ok(TaskView::of_record(run, run.created_at, self.origin.clone()));
         }
         // Not past the run: what has happened since is told to those who watch as it happened.
-        let outline = self.hub.run_outline(self.by(), run.task_run_id, run.last_seq, Outlined::Everything).await?;
-        Ok(View::now(run, &outline, self.origin.clone()))
+        let outline = self.hub.run_outline(self.by(), run.task_run_id, run.last_seq, OutlineScope::Everything).await?;
+        Ok(TaskView::now(run, &outline, self.origin.clone()))
     }
 }
 

@@ -1,17 +1,19 @@
 //! Who is told of a task's changes.
 
-use attache_hub::control::{Push, PushVersion};
+use attache_hub::control::{PushSubscription, PushVersion};
 use attache_protocol::{
     Secret,
-    wire::a2a::{Authentication, DeletePushConfig, Fault, GetPushConfig, ListPushConfigs, PushConfig, PushConfigList},
+    wire::a2a::{
+        DeletePushConfig, Fault, GetPushConfig, ListPushConfigs, PushAuthenticationInfo, PushConfig, PushConfigList,
+    },
 };
 
 use crate::{
-    ask::{Asked, Version},
+    agent_request::{A2aVersion, AgentRequest},
     error::{Error, Result},
 };
 
-impl Asked {
+impl AgentRequest {
     pub(crate) async fn create_push(&self, config: PushConfig) -> Result<PushConfig> {
         self.tenant(config.tenant.as_deref())?;
         let task = config.task_id.clone().unwrap_or_default();
@@ -67,20 +69,20 @@ impl Asked {
         }
     }
 
-    pub(super) fn read_push(&self, config: PushConfig) -> Result<Push> {
+    pub(super) fn read_push(&self, config: PushConfig) -> Result<PushSubscription> {
         self.pushes()?;
         if config.url.is_empty() {
             return Err(Error::invalid("url", "must not be empty"));
         }
         let secret = |text: String| Secret::new(text);
-        Ok(Push {
+        Ok(PushSubscription {
             id: config.id.filter(|id| !id.is_empty()),
             url: config.url,
             token: config.token.filter(|token| !token.is_empty()).map(secret),
             authentication: config.authentication.map(|given| (given.scheme, given.credentials.map(secret))),
             version: match self.version {
-                Version::V10 => PushVersion::V10,
-                Version::V03 => PushVersion::V03,
+                A2aVersion::V10 => PushVersion::V10,
+                A2aVersion::V03 => PushVersion::V03,
             },
         })
     }
@@ -93,14 +95,14 @@ impl Asked {
     }
 }
 
-fn shown(push: Push, task: &str) -> PushConfig {
+fn shown(push: PushSubscription, task: &str) -> PushConfig {
     PushConfig {
         tenant: None,
         id: push.id,
         task_id: Some(task.to_owned()),
         url: push.url,
         token: push.token.map(|token| token.expose().clone()),
-        authentication: push.authentication.map(|(scheme, credentials)| Authentication {
+        authentication: push.authentication.map(|(scheme, credentials)| PushAuthenticationInfo {
             scheme,
             credentials: credentials.map(|credentials| credentials.expose().clone()),
         }),

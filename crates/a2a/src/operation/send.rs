@@ -6,27 +6,27 @@ use attache_hub::control::CreatedRun;
 use attache_protocol::{
     Code, ConversationId, Json, RunId,
     wire::{
-        a2a::{Content, Fault, Message, Part, Role, SendConfiguration, SendMessage, SendMessageResponse},
+        a2a::{A2aRole, Fault, Message, Part, PartContent, SendConfiguration, SendMessage, SendMessageResponse},
         awcp,
         run::{CreateRunRequest, Run},
     },
 };
 use serde::Serialize;
 
-use super::{Updates, delegation, history};
+use super::{TaskUpdates, delegation, history};
 use crate::{
-    ask::{Asked, Version},
+    agent_request::{A2aVersion, AgentRequest},
     error::{Error, Kind, Result},
-    view::View,
+    view::TaskView,
 };
 
 /// How long a caller of 0.3 waits who does not say `blocking`: its text means no, and most of its servers waited. So a quick
 /// answer is given at once, and nobody hangs on an agent that is away.
-const UNSAID: Duration = Duration::from_secs(1);
+const DEFAULT_BLOCKING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a run that was made by A2A is given to do.
 #[derive(Serialize)]
-struct Input<'a> {
+struct MessageRunInput<'a> {
     text: &'a str,
     message: &'a Message,
     a2a_version: &'static str,
@@ -38,7 +38,7 @@ struct Input<'a> {
     extensions: &'a [String],
 }
 
-impl Asked {
+impl AgentRequest {
     /// Answers when the task has ended or waits for somebody; at once if the caller wants that.
     pub(crate) async fn send(&self, request: SendMessage) -> Result<SendMessageResponse> {
         let configuration = request.configuration.clone().unwrap_or_default();
@@ -46,8 +46,8 @@ impl Asked {
         let run = self.begin(request).await?;
         let wait = match (configuration.return_immediately, self.version) {
             (Some(true), _) => Some(Duration::ZERO),
-            (None, Version::V03) => Some(UNSAID),
-            (Some(false), _) | (None, Version::V10) => None,
+            (None, A2aVersion::V03) => Some(DEFAULT_BLOCKING_TIMEOUT),
+            (Some(false), _) | (None, A2aVersion::V10) => None,
         };
         let run = match wait {
             Some(Duration::ZERO) => run,
@@ -61,13 +61,13 @@ impl Asked {
     }
 
     /// The task first, then what happens to it.
-    pub(crate) async fn stream(&self, request: SendMessage) -> Result<Updates> {
+    pub(crate) async fn stream(&self, request: SendMessage) -> Result<TaskUpdates> {
         if !self.face.switches.streams() {
             return Err(Error::fault(Fault::UnsupportedOperation, "This agent does not stream."));
         }
         let most = history(request.configuration.as_ref().and_then(|given| given.history_length))?;
         let run = self.begin(request).await?;
-        Updates::of_message(self, &run, most).await
+        TaskUpdates::of_message(self, &run, most).await
     }
 
     /// Makes the run, or gives the message to the one that it names.
@@ -89,7 +89,7 @@ impl Asked {
         }
     }
 
-    async fn make(&self, request: SendMessage, push: Option<attache_hub::control::Push>) -> Result<Run> {
+    async fn make(&self, request: SendMessage, push: Option<attache_hub::control::PushSubscription>) -> Result<Run> {
         let SendMessage { message, configuration, metadata, .. } = request;
         let conversation = match message.context_id.as_deref().filter(|name| !name.is_empty()) {
             Some(name) => Some(self.conversation_named(name).await?),
@@ -101,7 +101,7 @@ impl Asked {
             text.clone_from(&invite.task.description);
         }
         let modes = configuration.map(|given| given.accepted_output_modes).unwrap_or_default();
-        let input = Json::of(&Input {
+        let input = Json::of(&MessageRunInput {
             text: &text,
             message: &message,
             a2a_version: self.version.as_str(),
@@ -161,7 +161,7 @@ impl Asked {
             return Err(Error::fault(Fault::UnsupportedOperation, text).with("taskId", task));
         }
         if let Some(context) = message.context_id.as_deref().filter(|name| !name.is_empty()) {
-            let own = View::begin(&run, self.origin.clone()).context().to_owned();
+            let own = TaskView::begin(&run, self.origin.clone()).context().to_owned();
             if context != own && context != run.conversation_id.to_string() {
                 return Err(Error::invalid("message.contextId", "is not the context of the task"));
             }
@@ -202,7 +202,10 @@ impl Asked {
         Ok(())
     }
 
-    fn push_of(&self, configuration: Option<&SendConfiguration>) -> Result<Option<attache_hub::control::Push>> {
+    fn push_of(
+        &self,
+        configuration: Option<&SendConfiguration>,
+    ) -> Result<Option<attache_hub::control::PushSubscription>> {
         match configuration.and_then(|given| given.task_push_notification_config.clone()) {
             Some(config) => self.read_push(config).map(Some).map_err(of_push),
             None => Ok(None),
@@ -237,7 +240,7 @@ fn check(message: &Message) -> Result<()> {
     for (at, _) in message.parts.iter().enumerate().filter(|(_, part)| !part.is_whole()) {
         say(&format!("message.parts[{at}].raw"), "is not base64");
     }
-    if message.role != Role::User {
+    if message.role != A2aRole::User {
         say("message.role", "must be ROLE_USER");
     }
     match wrong.first() {
@@ -255,8 +258,8 @@ fn text(message: &Message) -> String {
         .parts
         .iter()
         .filter_map(|part| match &part.content {
-            Content::Text(text) => Some(text.as_str()),
-            Content::Raw(_) | Content::Url(_) | Content::Data(_) => None,
+            PartContent::Text(text) => Some(text.as_str()),
+            PartContent::Raw(_) | PartContent::Url(_) | PartContent::Data(_) => None,
         })
         .collect();
     texts.join("\n")
@@ -264,9 +267,9 @@ fn text(message: &Message) -> String {
 
 fn media_type(part: &Part) -> &str {
     let default = match part.content {
-        Content::Text(_) => "text/plain",
-        Content::Data(_) => "application/json",
-        Content::Raw(_) | Content::Url(_) => "application/octet-stream",
+        PartContent::Text(_) => "text/plain",
+        PartContent::Data(_) => "application/json",
+        PartContent::Raw(_) | PartContent::Url(_) => "application/octet-stream",
     };
     part.media_type.as_deref().filter(|given| !given.is_empty()).unwrap_or(default)
 }

@@ -3,18 +3,18 @@
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{AgentCard, CancelTask, Fault, GetTask, Subscribe, Task, v03},
+        a2a::{AgentCard, CancelTask, Fault, GetTask, SubscribeToTask, Task, v03},
         run::CancelRequest,
     },
 };
 
-use super::{Updates, history};
+use super::{TaskUpdates, history};
 use crate::{
-    ask::{Asked, Version},
+    agent_request::{A2aVersion, AgentRequest},
     error::{Error, Result},
 };
 
-impl Asked {
+impl AgentRequest {
     pub(crate) async fn get(&self, request: GetTask) -> Result<Task> {
         self.tenant(request.tenant.as_deref())?;
         let most = history(request.history_length)?;
@@ -39,7 +39,7 @@ impl Asked {
     }
 
     /// The task as it is, then what happens to it.
-    pub(crate) async fn subscribe(&self, request: Subscribe) -> Result<Updates> {
+    pub(crate) async fn subscribe(&self, request: SubscribeToTask) -> Result<TaskUpdates> {
         self.tenant(request.tenant.as_deref())?;
         if !self.face.switches.streams() {
             return Err(Error::fault(Fault::UnsupportedOperation, "This agent does not stream."));
@@ -49,15 +49,15 @@ impl Asked {
             let text = "The task has ended: there is nothing to wait for. Read it instead.";
             return Err(Error::fault(Fault::UnsupportedOperation, text).with("taskId", &request.id));
         }
-        Updates::of_task(self, &run).await
+        TaskUpdates::of_task(self, &run).await
     }
 
     /// What only known callers learn, as the caller's version writes it.
     pub(crate) async fn extended_card(&self) -> Result<Json> {
         let card = self.extended_agent_card().await?;
         Ok(match self.version {
-            Version::V10 => Json::of(&card),
-            Version::V03 => match v03::AgentCard::of_card(&card) {
+            A2aVersion::V10 => Json::of(&card),
+            A2aVersion::V03 => match v03::AgentCardV03::of_card(&card) {
                 Some(old) => Json::of(&old),
                 None => Json::of(&card),
             },

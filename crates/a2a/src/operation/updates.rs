@@ -12,23 +12,23 @@ use attache_protocol::wire::{
 };
 
 use crate::{
-    ask::{Asked, Version},
+    agent_request::{A2aVersion, AgentRequest},
     error::Result,
-    view::View,
+    view::TaskView,
 };
 
 #[derive(Debug)]
-pub(crate) struct Updates {
+pub(crate) struct TaskUpdates {
     events: RunFollow,
-    view: View,
+    view: TaskView,
     ready: VecDeque<StreamResponse>,
-    closes: Closes,
+    closes: StreamEnd,
     closed: bool,
 }
 
 /// With which states a stream is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Closes {
+enum StreamEnd {
     /// It ended, or waits for its caller. A permission comes from somebody else, so the stream goes on.
     Input,
     /// Whatever 0.3 calls the last event: it also ends where a permission is waited for.
@@ -36,28 +36,28 @@ enum Closes {
     End,
 }
 
-// === impl Updates ===
+// === impl TaskUpdates ===
 
-impl Updates {
+impl TaskUpdates {
     /// Of a message that was just sent.
-    pub(crate) async fn of_message(asked: &Asked, run: &Run, history: Option<usize>) -> Result<Self> {
+    pub(crate) async fn of_message(asked: &AgentRequest, run: &Run, history: Option<usize>) -> Result<Self> {
         let closes = match asked.version {
-            Version::V10 => Closes::Input,
-            Version::V03 => Closes::Interruption,
+            A2aVersion::V10 => StreamEnd::Input,
+            A2aVersion::V03 => StreamEnd::Interruption,
         };
         Self::new(asked, run, closes, history).await
     }
 
     /// Of a task that somebody joins.
-    pub(crate) async fn of_task(asked: &Asked, run: &Run) -> Result<Self> {
+    pub(crate) async fn of_task(asked: &AgentRequest, run: &Run) -> Result<Self> {
         let closes = match asked.version {
-            Version::V10 => Closes::End,
-            Version::V03 => Closes::Interruption,
+            A2aVersion::V10 => StreamEnd::End,
+            A2aVersion::V03 => StreamEnd::Interruption,
         };
         Self::new(asked, run, closes, None).await
     }
 
-    async fn new(asked: &Asked, run: &Run, closes: Closes, history: Option<usize>) -> Result<Self> {
+    async fn new(asked: &AgentRequest, run: &Run, closes: StreamEnd, history: Option<usize>) -> Result<Self> {
         let view = asked.view(run).await?;
         let events = asked.hub.follow_run(asked.by(), run.task_run_id, Some(view.seq())).await?;
         let closed = view.state().is_terminal();
@@ -83,9 +83,9 @@ impl Updates {
     }
 }
 
-// === impl Closes ===
+// === impl StreamEnd ===
 
-impl Closes {
+impl StreamEnd {
     const fn at(self, state: TaskState) -> bool {
         match self {
             Self::Input => matches!(state, TaskState::TaskStateInputRequired),

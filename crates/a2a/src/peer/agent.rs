@@ -8,44 +8,44 @@ use std::{
 use attache_client::{Backoff, a2a};
 use attache_hub::{
     Handle,
-    control::Outside,
-    in_process::{Failure, InProcessAgent, Output, Work},
+    control::OutsideAgent,
+    in_process::{AgentFailure, AgentOutput, InProcessAgent, InProcessRun},
 };
 use attache_protocol::rules::run::FailureCode;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
     message,
-    notices::Notices,
-    relay::{Inputs, Relay},
+    notices::NoticeWaiters,
+    relay::{PeerRunRelay, RelayInputs},
 };
 
 /// How often a cancellation is told to an agent that does not answer.
-const TRIES: u32 = 8;
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const MAX_ATTEMPTS: u32 = 8;
+const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// How to speak to it.
 #[derive(Debug, Clone)]
-pub(super) struct Connection {
-    pub(super) peer: a2a::Peer,
+pub(super) struct PeerConnection {
+    pub(super) peer: a2a::PeerClient,
     /// As its owner gave it.
     pub(super) url: String,
 }
 
 /// Whether it can be worked with.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Standing {
-    pub(super) connection: Option<Connection>,
+pub(super) struct PeerAvailability {
+    pub(super) connection: Option<PeerConnection>,
     /// Nothing new is sent while its card is not trusted; what was sent is followed.
     pub(super) takes_work: bool,
-    pub(super) outside: Option<Outside>,
+    pub(super) outside: Option<OutsideAgent>,
 }
 
 #[derive(Debug)]
 pub(super) struct PeerAgent {
-    standing: Arc<watch::Sender<Standing>>,
-    notices: Notices,
+    standing: Arc<watch::Sender<PeerAvailability>>,
+    notices: NoticeWaiters,
     hub: Handle,
     /// When its card was looked at last.
     looked_at: Mutex<Instant>,
@@ -55,8 +55,8 @@ pub(super) struct PeerAgent {
 
 impl PeerAgent {
     pub(super) const fn new(
-        standing: Arc<watch::Sender<Standing>>,
-        notices: Notices,
+        standing: Arc<watch::Sender<PeerAvailability>>,
+        notices: NoticeWaiters,
         hub: Handle,
         looked_at: Instant,
     ) -> Self {
@@ -90,7 +90,7 @@ impl PeerAgent {
         self.standing.borrow().takes_work
     }
 
-    async fn connection(&self, fits: impl Fn(&Standing) -> bool + Send + Sync) -> Connection {
+    async fn connection(&self, fits: impl Fn(&PeerAvailability) -> bool + Send + Sync) -> PeerConnection {
         let mut standing = self.standing.subscribe();
         let found = standing.wait_for(|standing| fits(standing) && standing.connection.is_some()).await;
         let found = found.ok().and_then(|standing| standing.connection.clone());
@@ -103,7 +103,7 @@ impl PeerAgent {
 }
 
 impl InProcessAgent for PeerAgent {
-    async fn work(&self, work: Work) -> Result<Output, Failure> {
+    async fn work(&self, work: InProcessRun) -> Result<AgentOutput, AgentFailure> {
         let known = work.peer_task().await?;
         // The agent's card has changed since it was looked at.
         if known.is_none() && !self.takes_work().await {
@@ -112,23 +112,23 @@ impl InProcessAgent for PeerAgent {
         }
         if known.is_none() && message::is_too_large(&work) {
             let text = "What came with the task is too large for an agent outside: at most 700 KiB of files in all.";
-            return Err(Failure::new(text).code(FailureCode::Rejected));
+            return Err(AgentFailure::new(text).code(FailureCode::Rejected));
         }
         let connection = self.connection(|_| true).await;
         let notice = self.notices.open(&self.hub);
-        let inputs = Inputs::open(&work).await?;
-        Relay::new(work, connection, notice, inputs).run(known).await
+        let inputs = RelayInputs::open(&work).await?;
+        PeerRunRelay::new(work, connection, notice, inputs).run(known).await
     }
 
-    async fn lost(&self, work: Work) {
+    async fn lost(&self, work: InProcessRun) {
         // A run that goes on elsewhere keeps its task.
         if !work.is_over().await {
             return;
         }
         let Ok(Some(task)) = work.peer_task().await else { return };
-        let Some(Connection { peer, .. }) = self.standing.borrow().connection.clone() else { return };
-        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        for _ in 0..TRIES {
+        let Some(PeerConnection { peer, .. }) = self.standing.borrow().connection.clone() else { return };
+        let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
+        for _ in 0..MAX_ATTEMPTS {
             let id = match task.peer_task_id.clone() {
                 Some(id) => Ok(Some(id)),
                 None => super::relay::find(&peer, &task.message_id).await.map(|found| found.map(|task| task.what.id)),

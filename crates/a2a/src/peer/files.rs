@@ -3,12 +3,12 @@
 
 use std::{io, time::Duration};
 
-use attache_client::{Backoff, a2a::Peer, egress::Opened};
-use attache_hub::in_process::{Output, Work};
+use attache_client::{Backoff, a2a::PeerClient, egress::StreamedReply};
+use attache_hub::in_process::{AgentOutput, InProcessRun};
 use attache_protocol::{
     ArtifactId, Json,
     wire::{
-        a2a::{Artifact, Content, Part, base64},
+        a2a::{Artifact, Part, PartContent, base64},
         adapter::FullOutput,
     },
 };
@@ -36,10 +36,15 @@ struct Whole {
 }
 
 /// The answer with the agent's files as artifacts of the run.
-pub(super) async fn keep(peer: &Peer, work: &Work, made: &[Artifact], mut output: Output) -> Output {
+pub(super) async fn keep(
+    peer: &PeerClient,
+    work: &InProcessRun,
+    made: &[Artifact],
+    mut output: AgentOutput,
+) -> AgentOutput {
     for artifact in made {
         for part in &artifact.parts {
-            let Content::Url(url) = &part.content else { continue };
+            let PartContent::Url(url) = &part.content else { continue };
             if !peer.serves(url) {
                 continue;
             }
@@ -80,8 +85,8 @@ fn inline(made: &[Artifact], text: &str) -> Option<Inline> {
     let mut raw = Vec::new();
     for artifact in made {
         raw.extend(artifact.parts.iter().filter_map(|part| match &part.content {
-            Content::Raw(bytes) => Some((artifact, part, bytes)),
-            Content::Text(_) | Content::Url(_) | Content::Data(_) => None,
+            PartContent::Raw(bytes) => Some((artifact, part, bytes)),
+            PartContent::Text(_) | PartContent::Url(_) | PartContent::Data(_) => None,
         }));
     }
     match *raw {
@@ -92,7 +97,7 @@ fn inline(made: &[Artifact], text: &str) -> Option<Inline> {
     }
 }
 
-async fn keep_inline(work: &Work, made: &[Artifact], output: &mut Output) {
+async fn keep_inline(work: &InProcessRun, made: &[Artifact], output: &mut AgentOutput) {
     let Some((bytes, name, media_type)) = inline(made, &output.text) else { return };
     let length = bytes.len() as u64;
     let kept = work.keep(&name, media_type, Body::from(bytes).into_data_stream()).await;
@@ -106,12 +111,12 @@ async fn keep_inline(work: &Work, made: &[Artifact], output: &mut Output) {
     });
     if output.text.len() > MAX_TEXT {
         output.text.truncate(output.text.floor_char_boundary(MAX_TEXT));
-        leave_out(output, |part| matches!(part.content, Content::Text(_)));
+        leave_out(output, |part| matches!(part.content, PartContent::Text(_)));
     }
-    leave_out(output, |part| matches!(&part.content, Content::Raw(text) if text.len() > MAX_INLINE));
+    leave_out(output, |part| matches!(&part.content, PartContent::Raw(text) if text.len() > MAX_INLINE));
 }
 
-fn leave_out(output: &mut Output, is_kept: impl Fn(&Part) -> bool) {
+fn leave_out(output: &mut AgentOutput, is_kept: impl Fn(&Part) -> bool) {
     output.artifacts.iter_mut().for_each(|artifact| artifact.parts.retain(|part| !is_kept(part)));
     output.artifacts.retain(|artifact| !artifact.parts.is_empty());
 }
@@ -122,7 +127,7 @@ fn whole(artifact: &Artifact) -> Option<Whole> {
 }
 
 /// Fetches the file, again where that may help. An error is a sentence.
-async fn download(peer: &Peer, work: &Work, url: &str, name: &str) -> Result<(ArtifactId, u64), String> {
+async fn download(peer: &PeerClient, work: &InProcessRun, url: &str, name: &str) -> Result<(ArtifactId, u64), String> {
     let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
     let mut tries = 1;
     loop {
@@ -141,7 +146,7 @@ async fn download(peer: &Peer, work: &Work, url: &str, name: &str) -> Result<(Ar
     }
 }
 
-fn body(opened: Opened) -> BodyDataStream {
+fn body(opened: StreamedReply) -> BodyDataStream {
     let pieces = futures_util::stream::try_unfold(opened, |mut opened| async move {
         let piece = opened.next().await.map_err(io::Error::other)?;
         Ok::<_, io::Error>(piece.map(|piece| (piece, opened)))

@@ -1,14 +1,14 @@
 //! What is sent to an agent outside: the caller's own message where there is one, else what the run is to do.
 
-use attache_hub::in_process::Work;
+use attache_hub::in_process::InProcessRun;
 use attache_protocol::{
     Json,
     json::Members,
-    wire::a2a::{Message, Part, PushConfig, Role, SendConfiguration, SendMessage},
+    wire::a2a::{A2aRole, Message, Part, PushConfig, SendConfiguration, SendMessage},
 };
 
 /// The first message of a run. Its id is the run's own, never the caller's: others may have used that with the same agent.
-pub(super) fn first(work: &Work, context: Option<String>, push: Option<PushConfig>) -> SendMessage {
+pub(super) fn first(work: &InProcessRun, context: Option<String>, push: Option<PushConfig>) -> SendMessage {
     let claim = work.claim();
     let input = claim.input.parse::<Members>().ok();
     let member = |name: &str| input.as_ref().and_then(|input| input.find(name)).cloned();
@@ -16,8 +16,8 @@ pub(super) fn first(work: &Work, context: Option<String>, push: Option<PushConfi
     let modes = member("accepted_output_modes").and_then(|modes| modes.parse().ok()).unwrap_or_default();
     let message = match own {
         // Ids of ours mean nothing there.
-        Some(own) => Message { role: Role::User, task_id: None, reference_task_ids: Vec::new(), ..own },
-        None => Message::new(String::new(), Role::User, parts(work)),
+        Some(own) => Message { role: A2aRole::User, task_id: None, reference_task_ids: Vec::new(), ..own },
+        None => Message::new(String::new(), A2aRole::User, parts(work)),
     };
     let message = Message { message_id: id(work), context_id: context, ..message };
     let mut request = request(message, push);
@@ -28,7 +28,7 @@ pub(super) fn first(work: &Work, context: Option<String>, push: Option<PushConfi
 }
 
 /// Whether a file of the run's is an artifact of ours, which an agent outside cannot fetch.
-pub(super) fn is_too_large(work: &Work) -> bool {
+pub(super) fn is_too_large(work: &InProcessRun) -> bool {
     let input = work.claim().input.parse::<Members>().ok();
     let message = input.as_ref().and_then(|input| input.find("message"));
     let message = message.and_then(|message| message.parse::<Message>().ok());
@@ -36,15 +36,21 @@ pub(super) fn is_too_large(work: &Work) -> bool {
 }
 
 /// The caller's answer to a question of the agent.
-pub(super) fn answer(work: &Work, ask: &str, task: &str, context: Option<String>, given: Given) -> SendMessage {
+pub(super) fn answer(
+    work: &InProcessRun,
+    ask: &str,
+    task: &str,
+    context: Option<String>,
+    given: CallerInput,
+) -> SendMessage {
     let own = given.message.and_then(|message| message.parse::<Message>().ok());
     let message = own.unwrap_or_else(|| {
         let parts = given.parts.map(|parts| parts.parse::<Vec<Part>>().unwrap_or_else(|_| vec![Part::data(parts)]));
-        Message::new(String::new(), Role::User, parts.unwrap_or_default())
+        Message::new(String::new(), A2aRole::User, parts.unwrap_or_default())
     });
     let message = Message {
         message_id: format!("{}-{ask}", id(work)),
-        role: Role::User,
+        role: A2aRole::User,
         task_id: Some(task.to_owned()),
         context_id: context,
         reference_task_ids: Vec::new(),
@@ -55,18 +61,18 @@ pub(super) fn answer(work: &Work, ask: &str, task: &str, context: Option<String>
 
 /// What a caller gave: parts, and the message that brought them if there was one.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct CallerInput {
     pub(super) parts: Option<Json>,
     pub(super) message: Option<Json>,
 }
 
 /// The id of a run's first message.
-pub(super) fn id(work: &Work) -> String {
+pub(super) fn id(work: &InProcessRun) -> String {
     work.claim().task_run_id.to_string()
 }
 
 /// As W3C writes it: the run's trace, and the run as the caller in it.
-pub(super) fn traceparent(work: &Work) -> Option<String> {
+pub(super) fn traceparent(work: &InProcessRun) -> Option<String> {
     let claim = work.claim();
     let trace =
         claim.trace_id.as_ref().filter(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
@@ -74,7 +80,7 @@ pub(super) fn traceparent(work: &Work) -> Option<String> {
     Some(format!("00-{trace}-{}-01", &run[16..]))
 }
 
-fn parts(work: &Work) -> Vec<Part> {
+fn parts(work: &InProcessRun) -> Vec<Part> {
     let text = Some(work.text()).filter(|text| !text.is_empty());
     let mut parts: Vec<Part> = text.map(Part::text).into_iter().collect();
     parts.extend(work.context().filter(|context| context.get() != "null").cloned().map(Part::data));

@@ -4,63 +4,63 @@
 
 mod agent;
 mod files;
-mod made;
 mod message;
 mod notices;
+mod peer_output;
 mod relay;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use attache_client::a2a;
-use attache_hub::{Handle, control::Outside, in_process::Hosted};
-use attache_protocol::{AgentId, Pin};
+use attache_hub::{Handle, control::OutsideAgent, in_process::HostedAgent};
+use attache_protocol::{AgentId, KeyPin};
 use axum::Router;
 use tokio::{sync::watch, time::Instant};
 
-use agent::{Connection, PeerAgent, Standing};
-use notices::Notices;
+use agent::{PeerAgent, PeerAvailability, PeerConnection};
+use notices::NoticeWaiters;
 
 /// How often the bridge looks by itself, in case that a hint was lost.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// One per hub.
-struct Bridge {
+struct PeerBridge {
     hub: Handle,
-    notices: Notices,
-    hosts: HashMap<AgentId, Host>,
+    notices: NoticeWaiters,
+    hosts: HashMap<AgentId, PeerWorker>,
 }
 
 /// The worker for one agent outside.
-struct Host {
-    hosted: Hosted,
-    standing: Arc<watch::Sender<Standing>>,
-    known: Known,
+struct PeerWorker {
+    hosted: HostedAgent,
+    standing: Arc<watch::Sender<PeerAvailability>>,
+    known: ConnectionSpec,
     read_at: Instant,
 }
 
 /// What a connection is made of; when it changes, another one is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
+struct ConnectionSpec {
     url: String,
-    pin: Option<Pin>,
-    credentials: a2a::Credentials,
+    pin: Option<KeyPin>,
+    credentials: a2a::PeerCredentials,
 }
 
 /// Starts the bridge; it ends with the hub. The routes take the news that agents outside send.
 pub(crate) fn start(hub: &Handle) -> Router {
-    let notices = Notices::default();
-    let bridge = Bridge { hub: hub.clone(), notices: notices.clone(), hosts: HashMap::new() };
-    hub.attend(bridge.run());
+    let notices = NoticeWaiters::default();
+    let bridge = PeerBridge { hub: hub.clone(), notices: notices.clone(), hosts: HashMap::new() };
+    hub.spawn_task(bridge.run());
     notices::routes(notices)
 }
 
-// === impl Bridge ===
+// === impl PeerBridge ===
 
-impl Bridge {
+impl PeerBridge {
     async fn run(mut self) {
         let hub = self.hub.clone();
         let mut changes = hub.outside_changes();
-        let every = LOOK_EVERY.min(self.hub.options().cards_every).max(Duration::from_millis(20));
+        let every = REFRESH_INTERVAL.min(self.hub.options().cards_every).max(Duration::from_millis(20));
         loop {
             tokio::select! {
                 () = self.look() => {}
@@ -88,10 +88,10 @@ impl Bridge {
     }
 
     /// The agent with its card as it is now, if it is time to look at it again.
-    async fn read(&self, outside: Outside) -> (Outside, Instant) {
+    async fn read(&self, outside: OutsideAgent) -> (OutsideAgent, Instant) {
         let host = self.hosts.get(&outside.agent);
         let fresh = host.filter(|host| {
-            host.known == Known::of(&outside) && host.read_at.elapsed() < self.hub.options().cards_every
+            host.known == ConnectionSpec::of(&outside) && host.read_at.elapsed() < self.hub.options().cards_every
         });
         if let Some(host) = fresh {
             return (outside, host.read_at);
@@ -103,8 +103,8 @@ impl Bridge {
         (read, Instant::now())
     }
 
-    async fn stand(&mut self, outside: Outside, read_at: Instant) {
-        let known = Known::of(&outside);
+    async fn stand(&mut self, outside: OutsideAgent, read_at: Instant) {
+        let known = ConnectionSpec::of(&outside);
         let standing = self.standing(&outside);
         if let Some(host) = self.hosts.get_mut(&outside.agent)
             && !host.hosted.is_over()
@@ -125,29 +125,29 @@ impl Bridge {
         let worker = PeerAgent::new(standing.clone(), self.notices.clone(), self.hub.clone(), read_at);
         match self.hub.host_here(outside.tenant, outside.agent, worker).await {
             Ok(hosted) => {
-                self.hosts.insert(outside.agent, Host { hosted, standing, known, read_at });
+                self.hosts.insert(outside.agent, PeerWorker { hosted, standing, known, read_at });
             }
             Err(error) => tracing::warn!(agent.id = %outside.agent, %error, "an agent outside cannot be worked with"),
         }
     }
 
-    fn standing(&self, outside: &Outside) -> Standing {
-        let Some((_, card)) = &outside.card else { return Standing::default() };
-        let connection = a2a::Peer::new(&self.hub.options().egress, card, outside.credentials.clone());
-        let connection = connection.map(|peer| Connection { peer, url: outside.url.clone() });
+    fn standing(&self, outside: &OutsideAgent) -> PeerAvailability {
+        let Some((_, card)) = &outside.card else { return PeerAvailability::default() };
+        let connection = a2a::PeerClient::new(&self.hub.options().egress, card, outside.credentials.clone());
+        let connection = connection.map(|peer| PeerConnection { peer, url: outside.url.clone() });
         if let Err(error) = &connection {
             tracing::warn!(agent.id = %outside.agent, %error, "the card of an agent outside cannot be used");
         }
         let connection = connection.ok();
         let takes_work = connection.is_some() && !outside.is_changed;
-        Standing { takes_work, connection, outside: Some(outside.clone()) }
+        PeerAvailability { takes_work, connection, outside: Some(outside.clone()) }
     }
 }
 
-// === impl Known ===
+// === impl ConnectionSpec ===
 
-impl Known {
-    fn of(outside: &Outside) -> Self {
+impl ConnectionSpec {
+    fn of(outside: &OutsideAgent) -> Self {
         let pin = outside.card.as_ref().map(|(pin, _)| *pin);
         Self { url: outside.url.clone(), pin, credentials: outside.credentials.clone() }
     }

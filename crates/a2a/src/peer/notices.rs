@@ -18,24 +18,24 @@ use tokio::sync::Notify;
 
 /// Who waits for news, by the token that is in the URL.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Notices(Arc<Mutex<HashMap<String, Arc<Notify>>>>);
+pub(super) struct NoticeWaiters(Arc<Mutex<HashMap<String, Arc<Notify>>>>);
 
 /// One waiter. Dropping it closes its URL.
 #[derive(Debug)]
-pub(super) struct Notice {
-    notices: Notices,
+pub(super) struct NoticeWaiter {
+    notices: NoticeWaiters,
     token: String,
-    bell: Arc<Notify>,
+    notify: Arc<Notify>,
     /// `None`: nobody outside can reach this hub.
     url: Option<String>,
 }
 
-pub(super) fn routes(notices: Notices) -> Router {
+pub(super) fn routes(notices: NoticeWaiters) -> Router {
     Router::new().route("/a2a/{agent}/push-notices/{token}", post(take)).with_state(notices)
 }
 
 /// The same answer whether anybody waits or not.
-async fn take(State(notices): State<Notices>, Path((_, token)): Path<(String, String)>) -> StatusCode {
+async fn take(State(notices): State<NoticeWaiters>, Path((_, token)): Path<(String, String)>) -> StatusCode {
     let bell = notices.0.lock().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
     if let Some(bell) = bell {
         bell.notify_one();
@@ -43,26 +43,26 @@ async fn take(State(notices): State<Notices>, Path((_, token)): Path<(String, St
     StatusCode::OK
 }
 
-// === impl Notices ===
+// === impl NoticeWaiters ===
 
-impl Notices {
-    pub(super) fn open(&self, hub: &Handle) -> Notice {
+impl NoticeWaiters {
+    pub(super) fn open(&self, hub: &Handle) -> NoticeWaiter {
         let mut random = [0; 24];
         hub.env().fill(&mut random);
         let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let bell = Arc::new(Notify::new());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), bell.clone());
         let url = hub.options().public_url.is_some().then(|| format!("{}/a2a/-/push-notices/{token}", hub.origin()));
-        Notice { notices: self.clone(), token, bell, url }
+        NoticeWaiter { notices: self.clone(), token, notify: bell, url }
     }
 }
 
-// === impl Notice ===
+// === impl NoticeWaiter ===
 
-impl Notice {
+impl NoticeWaiter {
     /// Resolves when the agent says that something happened.
-    pub(super) async fn rung(&self) {
-        self.bell.notified().await;
+    pub(super) async fn notified(&self) {
+        self.notify.notified().await;
     }
 
     /// Where the agent may say so.
@@ -72,7 +72,7 @@ impl Notice {
     }
 }
 
-impl Drop for Notice {
+impl Drop for NoticeWaiter {
     fn drop(&mut self) {
         self.notices.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.token);
     }

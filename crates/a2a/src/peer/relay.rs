@@ -1,8 +1,8 @@
 //! One run at an agent outside: sends it once, follows it, asks on its behalf, and says how it ended.
 
-mod ask;
-mod heard;
 mod inputs;
+mod peer_events;
+mod questions;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,24 +11,24 @@ use std::{
 
 use attache_client::{
     Backoff,
-    a2a::{self, Events, Told},
+    a2a::{self, PeerEvent, PeerEventStream},
 };
-use attache_hub::in_process::{Failure, NewPeerTask, Output, PeerTask, Work};
+use attache_hub::in_process::{AgentFailure, AgentOutput, InProcessRun, NewPeerTask, PeerTask};
 use attache_protocol::{
     rules::{recovery::Recovery, run::FailureCode},
     wire::a2a::{Fault, GetTask, ListTasks, SendMessage, SendMessageResponse, StreamResponse, Task, TaskStatus},
 };
 
-use super::{agent::Connection, files, made::Made, message, notices::Notice};
-pub(super) use inputs::Inputs;
+use super::{agent::PeerConnection, files, message, notices::NoticeWaiter, peer_output::PeerOutput};
+pub(super) use inputs::RelayInputs;
 
 /// How one run stands.
 #[derive(Debug)]
-pub(super) struct Relay {
-    work: Work,
-    connection: Connection,
-    notice: Notice,
-    made: Made,
+pub(super) struct PeerRunRelay {
+    work: InProcessRun,
+    connection: PeerConnection,
+    notice: NoticeWaiter,
+    made: PeerOutput,
     task: Option<String>,
     context: Option<String>,
     /// What the agent said last.
@@ -40,7 +40,7 @@ pub(super) struct Relay {
     /// How often a question was asked that the agent asks again.
     turns: HashMap<String, u32>,
     /// What the caller says without being asked.
-    inputs: Inputs,
+    inputs: RelayInputs,
     recovery: Option<Recovery>,
     backoff: Backoff,
     /// How often the agent did not know the task.
@@ -51,25 +51,25 @@ pub(super) struct Relay {
     rejoined: bool,
 }
 
-type End = Result<Output, Failure>;
+type RelayOutcome = Result<AgentOutput, AgentFailure>;
 
 /// What comes next.
-enum Step {
-    End(End),
-    Open(Events),
+enum RelayStep {
+    End(RelayOutcome),
+    Open(PeerEventStream),
     Follow,
 }
 
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// An agent that has just started may not have read its tasks yet.
-const MISSES: u32 = 4;
-const PAGES: usize = 5;
+const MAX_MISSES: u32 = 4;
+const MAX_PAGES: usize = 5;
 
 /// The task that was made by our message, if the agent lists its tasks and this is one.
-pub(super) async fn find(peer: &a2a::Peer, message_id: &str) -> a2a::Result<Option<Told<Task>>> {
+pub(super) async fn find(peer: &a2a::PeerClient, message_id: &str) -> a2a::Result<Option<PeerEvent<Task>>> {
     let mut request = ListTasks { page_size: Some(100), history_length: Some(100), ..ListTasks::default() };
-    for _ in 0..PAGES {
+    for _ in 0..MAX_PAGES {
         let listed = peer.list(request.clone()).await?;
         let is_ours = |task: &Task| task.history.iter().flatten().any(|message| message.message_id == message_id);
         if let Some(task) = listed.tasks.into_iter().find(is_ours) {
@@ -84,16 +84,21 @@ pub(super) async fn find(peer: &a2a::Peer, message_id: &str) -> a2a::Result<Opti
     Ok(None)
 }
 
-// === impl Relay ===
+// === impl PeerRunRelay ===
 
-impl Relay {
-    pub(super) fn new(work: Work, mut connection: Connection, notice: Notice, inputs: Inputs) -> Self {
+impl PeerRunRelay {
+    pub(super) fn new(
+        work: InProcessRun,
+        mut connection: PeerConnection,
+        notice: NoticeWaiter,
+        inputs: RelayInputs,
+    ) -> Self {
         connection.peer = connection.peer.traced(message::traceparent(&work));
         Self {
             work,
             connection,
             notice,
-            made: Made::default(),
+            made: PeerOutput::default(),
             task: None,
             context: None,
             status: None,
@@ -102,32 +107,32 @@ impl Relay {
             turns: HashMap::new(),
             inputs,
             recovery: None,
-            backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
+            backoff: Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF),
             missed: 0,
             trouble: None,
             rejoined: false,
         }
     }
 
-    pub(super) async fn run(mut self, known: Option<PeerTask>) -> End {
+    pub(super) async fn run(mut self, known: Option<PeerTask>) -> RelayOutcome {
         let mut step = match known {
             None => self.begin().await?,
             Some(known) if known.peer_task_id.is_some() => {
                 (self.task, self.context) = (known.peer_task_id, known.peer_context_id);
                 self.recovery = known.recovery;
-                Step::Follow
+                RelayStep::Follow
             }
             Some(known) => self.recover(&known.message_id).await?,
         };
         loop {
             step = match step {
-                Step::End(Ok(output)) => {
+                RelayStep::End(Ok(output)) => {
                     return Ok(files::keep(&self.connection.peer, &self.work, &self.made.all(), output).await);
                 }
-                Step::End(Err(failure)) => return Err(failure),
-                Step::Open(events) => self.drain(events).await?,
-                Step::Follow if self.is_asked() => self.ask().await?,
-                Step::Follow => self.rejoin().await?,
+                RelayStep::End(Err(failure)) => return Err(failure),
+                RelayStep::Open(events) => self.drain(events).await?,
+                RelayStep::Follow if self.is_asked() => self.ask().await?,
+                RelayStep::Follow => self.rejoin().await?,
             };
         }
     }
@@ -137,7 +142,7 @@ impl Relay {
     }
 
     /// Sends the run, once: what is to be sent is noted before.
-    async fn begin(&mut self) -> Result<Step, Failure> {
+    async fn begin(&mut self) -> Result<RelayStep, AgentFailure> {
         let context = self.earlier_context().await?;
         let push = match self.connection.peer.capabilities().push_notifications {
             Some(true) => self.notice.config(),
@@ -157,7 +162,7 @@ impl Relay {
                     self.note(Recovery::Unreachable).await?;
                     self.pause().await;
                 }
-                (true, false) => return Ok(Step::End(Err(refused(&error)))),
+                (true, false) => return Ok(RelayStep::End(Err(refused(&error)))),
                 (false, _) => {
                     tracing::info!(run.id = message_id, %error, "whether an agent outside got its task is not known");
                     self.trouble = Some(error.to_string());
@@ -168,14 +173,14 @@ impl Relay {
     }
 
     /// What the agent knows of this conversation from before.
-    async fn earlier_context(&self) -> Result<Option<String>, Failure> {
+    async fn earlier_context(&self) -> Result<Option<String>, AgentFailure> {
         let earlier = self.work.earlier_peer_tasks().await?;
         Ok(earlier.into_iter().filter(|task| task.url == self.connection.url).find_map(|task| task.peer_context_id))
     }
 
-    async fn send(&mut self, request: SendMessage) -> Result<a2a::Result<Step>, Failure> {
+    async fn send(&mut self, request: SendMessage) -> Result<a2a::Result<RelayStep>, AgentFailure> {
         if self.streams() {
-            return Ok(self.connection.peer.stream(request).await.map(Step::Open));
+            return Ok(self.connection.peer.stream(request).await.map(RelayStep::Open));
         }
         let sent = match self.connection.peer.send(request).await {
             Ok(sent) => sent,
@@ -186,20 +191,20 @@ impl Relay {
             SendMessageResponse::Task(task) => StreamResponse::Task(task),
             SendMessageResponse::Message(message) => StreamResponse::Message(message),
         };
-        let end = self.take(Told { what, native_status }).await?;
-        Ok(Ok(end.map_or(Step::Follow, Step::End)))
+        let end = self.take(PeerEvent { what, native_status }).await?;
+        Ok(Ok(end.map_or(RelayStep::Follow, RelayStep::End)))
     }
 
     /// Something was sent, or not: the agent is asked, and nothing is sent again.
-    async fn recover(&mut self, message_id: &str) -> Result<Step, Failure> {
+    async fn recover(&mut self, message_id: &str) -> Result<RelayStep, AgentFailure> {
         loop {
             match find(&self.connection.peer, message_id).await {
                 Ok(Some(found)) => {
-                    let Told { what, native_status } = found;
-                    let end = self.take(Told { what: StreamResponse::Task(what), native_status }).await?;
-                    return Ok(end.map_or(Step::Follow, Step::End));
+                    let PeerEvent { what, native_status } = found;
+                    let end = self.take(PeerEvent { what: StreamResponse::Task(what), native_status }).await?;
+                    return Ok(end.map_or(RelayStep::Follow, RelayStep::End));
                 }
-                Ok(None) if self.missed < MISSES => {
+                Ok(None) if self.missed < MAX_MISSES => {
                     self.missed += 1;
                     self.note(Recovery::RemoteMissing).await?;
                     self.pause().await;
@@ -210,25 +215,25 @@ impl Relay {
                 }
                 Ok(None) | Err(_) => {
                     self.note(Recovery::RemoteMissing).await?;
-                    return Ok(Step::End(Err(self.lost())));
+                    return Ok(RelayStep::End(Err(self.lost())));
                 }
             }
         }
     }
 
     /// Nobody can tell how the task is: why, and what that means.
-    fn lost(&self) -> Failure {
+    fn lost(&self) -> AgentFailure {
         let what = "Whether the agent outside did the task, it cannot say. It is not sent again, so that it is not done \
                     twice.";
         let why = match &self.trouble {
             Some(trouble) => format!("What came back when the task was sent: {trouble} {what}"),
             None => format!("The hub was stopped, or the connection broke, while the task was sent. {what}"),
         };
-        Failure::new(why).code(FailureCode::RuntimeLost)
+        AgentFailure::new(why).code(FailureCode::RuntimeLost)
     }
 
     /// Follows a stream to its end, or to a question.
-    async fn drain(&mut self, mut events: Events) -> Result<Step, Failure> {
+    async fn drain(&mut self, mut events: PeerEventStream) -> Result<RelayStep, AgentFailure> {
         let idle_after = self.work.hub().options().idle_after;
         loop {
             let next = tokio::select! {
@@ -244,10 +249,10 @@ impl Relay {
                 Ok(Some(Ok(told))) => {
                     self.backoff.reset();
                     if let Some(end) = self.take(told).await? {
-                        return Ok(Step::End(self.whole(end).await?));
+                        return Ok(RelayStep::End(self.whole(end).await?));
                     }
                     if self.is_asked() {
-                        return Ok(Step::Follow);
+                        return Ok(RelayStep::Follow);
                     }
                 }
                 Ok(None) => {
@@ -264,52 +269,52 @@ impl Relay {
     }
 
     /// Some agents say on their streams only that they are done: what they made is in the task.
-    async fn whole(&mut self, end: End) -> Result<End, Failure> {
+    async fn whole(&mut self, end: RelayOutcome) -> Result<RelayOutcome, AgentFailure> {
         let is_silent = self.status.as_ref().is_some_and(|status| status.message.is_none()) && self.made.is_nothing();
         let Some(id) = self.task.clone().filter(|_| is_silent && end.is_ok()) else { return Ok(end) };
         match self.connection.peer.get(GetTask { id, history_length: Some(0), tenant: None }).await {
-            Ok(Told { what, native_status }) if what.status.state.is_terminal() => {
-                Ok(self.take(Told { what: StreamResponse::Task(what), native_status }).await?.unwrap_or(end))
+            Ok(PeerEvent { what, native_status }) if what.status.state.is_terminal() => {
+                Ok(self.take(PeerEvent { what: StreamResponse::Task(what), native_status }).await?.unwrap_or(end))
             }
             Ok(_) | Err(_) => Ok(end),
         }
     }
 
     /// A stream that ended before its task: without the task's id, nobody knows whether there is one.
-    async fn broken(&mut self) -> Result<Step, Failure> {
+    async fn broken(&mut self) -> Result<RelayStep, AgentFailure> {
         match &self.task {
-            Some(_) => Ok(Step::Follow),
+            Some(_) => Ok(RelayStep::Follow),
             None => self.recover(&message::id(&self.work)).await,
         }
     }
 
     /// Takes up a task again: by its stream if there is one, else by looking.
-    async fn rejoin(&mut self) -> Result<Step, Failure> {
+    async fn rejoin(&mut self) -> Result<RelayStep, AgentFailure> {
         let Some(task) = self.task.clone() else { return self.recover(&message::id(&self.work)).await };
         if self.streams() && self.status.as_ref().is_none_or(|status| !status.state.is_interrupted()) {
             if std::mem::replace(&mut self.rejoined, true) {
                 self.pause().await;
             }
             match self.connection.peer.subscribe(&task).await {
-                Ok(events) => return Ok(Step::Open(events)),
+                Ok(events) => return Ok(RelayStep::Open(events)),
                 // It has ended meanwhile, or cannot be subscribed to: then it can be looked at.
                 Err(error) => tracing::debug!(%error, "an agent outside cannot be subscribed to"),
             }
         }
         match self.connection.peer.get(GetTask { id: task, history_length: Some(0), tenant: None }).await {
-            Ok(Told { what, native_status }) => {
+            Ok(PeerEvent { what, native_status }) => {
                 self.missed = 0;
-                if let Some(end) = self.take(Told { what: StreamResponse::Task(what), native_status }).await? {
-                    return Ok(Step::End(end));
+                if let Some(end) = self.take(PeerEvent { what: StreamResponse::Task(what), native_status }).await? {
+                    return Ok(RelayStep::End(end));
                 }
             }
             Err(error) if error.fault() == Some(Fault::TaskNotFound) => {
                 self.missed += 1;
                 self.note(Recovery::RemoteMissing).await?;
-                if self.missed >= MISSES {
+                if self.missed >= MAX_MISSES {
                     let why = "The agent outside does not know the task any more. It is not sent again, so that it is \
                                not done twice.";
-                    return Ok(Step::End(Err(self.failure(why).code(FailureCode::RuntimeLost))));
+                    return Ok(RelayStep::End(Err(self.failure(why).code(FailureCode::RuntimeLost))));
                 }
             }
             // Also one that is refused for now: a key that was changed may be given, and the run has its own deadline.
@@ -319,16 +324,16 @@ impl Relay {
             }
         }
         if self.is_asked() {
-            return Ok(Step::Follow);
+            return Ok(RelayStep::Follow);
         }
         let wait = self.backoff.next(self.work.hub().env());
         tokio::select! {
-            () = tokio::time::sleep(wait) => Ok(Step::Follow),
-            () = self.notice.rung() => {
+            () = tokio::time::sleep(wait) => Ok(RelayStep::Follow),
+            () = self.notice.notified() => {
                 self.backoff.reset();
-                Ok(Step::Follow)
+                Ok(RelayStep::Follow)
             }
-            () = self.inputs.come() => Ok(self.forward().await?.unwrap_or(Step::Follow)),
+            () = self.inputs.come() => Ok(self.forward().await?.unwrap_or(RelayStep::Follow)),
         }
     }
 
@@ -336,16 +341,16 @@ impl Relay {
         let wait = self.backoff.next(self.work.hub().env());
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = self.notice.rung() => self.backoff.reset(),
+            () = self.notice.notified() => self.backoff.reset(),
         }
     }
 }
 
 /// An agent that will not have the task.
-fn refused(error: &a2a::Error) -> Failure {
+fn refused(error: &a2a::Error) -> AgentFailure {
     let code = match error {
         a2a::Error::Denied { .. } => FailureCode::Refused,
         _ => FailureCode::TaskFailed,
     };
-    Failure::new(format!("The agent outside did not take the task: {error}")).code(code)
+    AgentFailure::new(format!("The agent outside did not take the task: {error}")).code(code)
 }

@@ -17,8 +17,8 @@ use axum::{
     routing::{any, get, post},
 };
 
-use crate::{Site, ask::Version};
-use rest::Segments;
+use crate::{ServerContext, agent_request::A2aVersion};
+use rest::RestSegments;
 
 /// The longest request: a message may carry files.
 const BODY_LIMIT: usize = 4 << 20;
@@ -27,7 +27,7 @@ const STRANGER_LIMIT: usize = 1 << 20;
 
 /// JSON-RPC and HTTP+JSON of both versions below `/a2a/{agent}`, and below `/a2a` itself for the default agent. `tenant`, in
 /// a path or a request, names an agent.
-pub(crate) fn routes(site: &Site) -> Router<Site> {
+pub(crate) fn routes(site: &ServerContext) -> Router<ServerContext> {
     Router::new()
         .route("/a2a", post(rpc::default_agent))
         .route("/a2a/", post(rpc::default_agent))
@@ -45,13 +45,13 @@ pub(crate) fn routes(site: &Site) -> Router<Site> {
 /// An operation of HTTP+JSON in the frame that all of them share.
 macro_rules! at {
     ($version:ident $operation:path) => {
-        |State(site): State<Site>, path: Path<Segments>, request: Request<Body>| {
-            rest::serve(site, path, request, Version::$version, $operation)
+        |State(site): State<ServerContext>, path: Path<RestSegments>, request: Request<Body>| {
+            rest::serve(site, path, request, A2aVersion::$version, $operation)
         }
     };
 }
 
-fn bound(base: &str) -> Router<Site> {
+fn bound(base: &str) -> Router<ServerContext> {
     let path = |rest: &str| format!("{base}{rest}");
     Router::new()
         .route(&path("/message:send"), post(at!(V10 rest::send)))

@@ -1,6 +1,6 @@
 //! What is read from a request, with a refusal that names the member.
 
-use attache_hub::surface::{Unreadable, body, read_json};
+use attache_hub::surface::{JsonBodyError, body, read_json};
 use axum::{
     body::Body,
     http::{HeaderMap, header},
@@ -26,13 +26,13 @@ pub(super) fn params<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
     let is_object = text.trim_ascii_start().starts_with(b"{");
     match read_json(text) {
         // A list would be read as the members in their order, which nobody means.
-        Ok(_) | Err(Unreadable::Wrong { .. }) if !is_object => {
+        Ok(_) | Err(JsonBodyError::Wrong { .. }) if !is_object => {
             Err(Error::new(Kind::Invalid(Vec::new()), "The parameters must be a JSON object."))
         }
         Ok(value) => Ok(value),
-        Err(Unreadable::NotJson(problem)) => Err(Error::new(Kind::Parse, format!("This is not JSON: {problem}."))),
-        Err(Unreadable::TooDeep(problem)) => Err(Error::new(Kind::Invalid(Vec::new()), format!("{problem}."))),
-        Err(Unreadable::Wrong { member, problem }) => {
+        Err(JsonBodyError::NotJson(problem)) => Err(Error::new(Kind::Parse, format!("This is not JSON: {problem}."))),
+        Err(JsonBodyError::TooDeep(problem)) => Err(Error::new(Kind::Invalid(Vec::new()), format!("{problem}."))),
+        Err(JsonBodyError::Wrong { member, problem }) => {
             let field = member.unwrap_or_default();
             if problem.starts_with("missing field") {
                 return Err(Error::invalid(field, "is missing"));

@@ -7,7 +7,7 @@ use axum::{
 };
 
 use crate::{
-    ask::{Asked, Version},
+    agent_request::{A2aVersion, AgentRequest},
     error::Error,
 };
 
@@ -33,14 +33,14 @@ pub(super) fn json(status: StatusCode, media_type: &'static str, body: String) -
 }
 
 /// Says which version and which extensions were used.
-pub(super) fn mark(asked: &Asked, response: &mut Response<Body>) {
+pub(super) fn mark(asked: &AgentRequest, response: &mut Response<Body>) {
     let headers = response.headers_mut();
     headers.insert("a2a-version", HeaderValue::from_static(asked.version.as_str()));
     let Ok(activated) = HeaderValue::from_str(&asked.activated.join(", ")) else { return };
     if asked.activated.is_empty() {
         return;
     }
-    if asked.version == Version::V03 {
+    if asked.version == A2aVersion::V03 {
         headers.insert("x-a2a-extensions", activated.clone());
     }
     headers.insert("a2a-extensions", activated);
@@ -58,12 +58,12 @@ pub(super) fn refuse(error: &Error, response: &mut Response<Body>) {
 }
 
 /// The body of HTTP+JSON. 0.3 leaves it open, and its kits look at the top of it for the code and message of JSON-RPC.
-pub(super) fn rest_error(error: &Error, version: Version, media_type: &'static str) -> Response<Body> {
+pub(super) fn rest_error(error: &Error, version: A2aVersion, media_type: &'static str) -> Response<Body> {
     let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = text(&error.rest());
     let body = match version {
-        Version::V10 => body,
-        Version::V03 => {
+        A2aVersion::V10 => body,
+        A2aVersion::V03 => {
             let message = Json::of(&error.message);
             let members = body.trim_start_matches('{');
             format!(r#"{{"code":{},"message":{},{members}"#, error.rpc_code(), message.get())

@@ -5,7 +5,7 @@ use attache_protocol::{
     Json,
     wire::a2a::{
         CancelTask, DeletePushConfig, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage,
-        StreamResponse, Subscribe,
+        StreamResponse, SubscribeToTask,
     },
 };
 use axum::{
@@ -17,15 +17,15 @@ use serde::Serialize;
 
 use super::{STRANGER_LIMIT, read, reply, sse};
 use crate::{
-    Site,
-    ask::{Asked, Version},
+    ServerContext,
+    agent_request::{A2aVersion, AgentRequest},
     error::{Error, Kind, Result},
-    operation::Updates,
+    operation::TaskUpdates,
 };
 
 /// The variable segments of a path.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
-pub(super) struct Segments {
+pub(super) struct RestSegments {
     agent: Option<String>,
     tenant: Option<String>,
     pub(super) id: Option<String>,
@@ -33,32 +33,32 @@ pub(super) struct Segments {
 }
 
 /// A request of which everything but its body was read.
-pub(super) struct Asking {
-    pub(super) asked: Asked,
-    pub(super) segments: Segments,
+pub(super) struct RestRequest {
+    pub(super) asked: AgentRequest,
+    pub(super) segments: RestSegments,
     pub(super) parts: Parts,
     body: Body,
 }
 
-pub(super) enum Answered {
+pub(super) enum RestAnswer {
     Json(Json),
     /// Nothing to say but that it was done.
     Done,
-    Stream(Box<Updates>, fn(StreamResponse) -> Json),
+    Stream(Box<TaskUpdates>, fn(StreamResponse) -> Json),
 }
 
-pub(super) async fn send(asking: &mut Asking) -> Result<Answered> {
+pub(super) async fn send(asking: &mut RestRequest) -> Result<RestAnswer> {
     let request: SendMessage = asking.body().await?;
     json(&asking.asked.send(request).await?)
 }
 
-pub(super) async fn stream(asking: &mut Asking) -> Result<Answered> {
+pub(super) async fn stream(asking: &mut RestRequest) -> Result<RestAnswer> {
     let request: SendMessage = asking.body().await?;
-    Ok(Answered::Stream(Box::new(asking.asked.stream(request).await?), |update| Json::of(&update)))
+    Ok(RestAnswer::Stream(Box::new(asking.asked.stream(request).await?), |update| Json::of(&update)))
 }
 
 /// `GET tasks/{id}`, `POST tasks/{id}:cancel`, and `tasks/{id}:subscribe` with either method.
-pub(super) async fn task(asking: &mut Asking) -> Result<Answered> {
+pub(super) async fn task(asking: &mut RestRequest) -> Result<RestAnswer> {
     let (id, verb) = asking.verb();
     let method = asking.parts.method.clone();
     match (verb.as_deref(), method) {
@@ -71,14 +71,14 @@ pub(super) async fn task(asking: &mut Asking) -> Result<Answered> {
             json(&asking.asked.cancel(CancelTask { tenant: given.tenant, id, metadata: given.metadata }).await?)
         }
         (Some("subscribe"), Method::GET | Method::POST) => {
-            let updates = asking.asked.subscribe(Subscribe { tenant: None, id }).await?;
-            Ok(Answered::Stream(Box::new(updates), |update| Json::of(&update)))
+            let updates = asking.asked.subscribe(SubscribeToTask { tenant: None, id }).await?;
+            Ok(RestAnswer::Stream(Box::new(updates), |update| Json::of(&update)))
         }
         _ => Err(no_such_path()),
     }
 }
 
-pub(super) async fn list(asking: &mut Asking) -> Result<Answered> {
+pub(super) async fn list(asking: &mut RestRequest) -> Result<RestAnswer> {
     let request = ListTasks {
         tenant: None,
         context_id: asking.text("contextId"),
@@ -103,13 +103,13 @@ pub(super) async fn list(asking: &mut Asking) -> Result<Answered> {
     json(&asking.asked.list(request).await?)
 }
 
-pub(super) async fn push_create(asking: &mut Asking) -> Result<Answered> {
+pub(super) async fn push_create(asking: &mut RestRequest) -> Result<RestAnswer> {
     let mut config: PushConfig = asking.body().await?;
     config.task_id.clone_from(&asking.segments.id);
     json(&asking.asked.create_push(config).await?)
 }
 
-pub(super) async fn push_list(asking: &mut Asking) -> Result<Answered> {
+pub(super) async fn push_list(asking: &mut RestRequest) -> Result<RestAnswer> {
     let request = ListPushConfigs {
         tenant: None,
         task_id: asking.segments.id.clone().unwrap_or_default(),
@@ -119,19 +119,19 @@ pub(super) async fn push_list(asking: &mut Asking) -> Result<Answered> {
     json(&asking.asked.list_pushes(request).await?)
 }
 
-pub(super) async fn push_get(asking: &mut Asking) -> Result<Answered> {
+pub(super) async fn push_get(asking: &mut RestRequest) -> Result<RestAnswer> {
     let (task_id, id) = asking.config();
     json(&asking.asked.get_push(GetPushConfig { tenant: None, task_id, id }).await?)
 }
 
-pub(super) async fn push_delete(asking: &mut Asking) -> Result<Answered> {
+pub(super) async fn push_delete(asking: &mut RestRequest) -> Result<RestAnswer> {
     let (task_id, id) = asking.config();
     asking.asked.delete_push(DeletePushConfig { tenant: None, task_id, id }).await?;
-    Ok(Answered::Done)
+    Ok(RestAnswer::Done)
 }
 
-pub(super) async fn extended_card(asking: &mut Asking) -> Result<Answered> {
-    Ok(Answered::Json(asking.asked.extended_card().await?))
+pub(super) async fn extended_card(asking: &mut RestRequest) -> Result<RestAnswer> {
+    Ok(RestAnswer::Json(asking.asked.extended_card().await?))
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -142,8 +142,8 @@ struct CancelBody {
     metadata: Option<Json>,
 }
 
-pub(super) fn json<T: Serialize>(value: &T) -> Result<Answered> {
-    Ok(Answered::Json(Json::of(value)))
+pub(super) fn json<T: Serialize>(value: &T) -> Result<RestAnswer> {
+    Ok(RestAnswer::Json(Json::of(value)))
 }
 
 pub(super) fn no_such_path() -> Error {
@@ -153,41 +153,47 @@ pub(super) fn no_such_path() -> Error {
 /// Whoever asks where nothing is speaks A2A all the same.
 pub(super) async fn nothing(request: Request<Body>) -> Response<Body> {
     let (parts, _) = request.into_parts();
-    let version = Version::of(&parts).unwrap_or(Version::V10);
+    let version = A2aVersion::of(&parts).unwrap_or(A2aVersion::V10);
     reply::rest_error(&no_such_path(), version, reply::media_type(&parts.headers))
 }
 
 /// From a request of one version to its response.
 pub(super) async fn serve(
-    site: Site,
-    Path(segments): Path<Segments>,
+    site: ServerContext,
+    Path(segments): Path<RestSegments>,
     request: Request<Body>,
-    version: Version,
-    operation: impl AsyncFnOnce(&mut Asking) -> Result<Answered>,
+    version: A2aVersion,
+    operation: impl AsyncFnOnce(&mut RestRequest) -> Result<RestAnswer>,
 ) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let media_type = reply::media_type(&parts.headers);
-    let mut asking = match Asking::new(&site, segments, parts, body, version).await {
+    let mut asking = match RestRequest::new(&site, segments, parts, body, version).await {
         Ok(asking) => asking,
         Err(error) => return reply::rest_error(&error, version, media_type),
     };
     let mut response = match operation(&mut asking).await {
-        Ok(Answered::Json(json)) => reply::json(StatusCode::OK, media_type, reply::text(&json)),
-        Ok(Answered::Done) => reply::json(StatusCode::OK, media_type, "{}".to_owned()),
-        Ok(Answered::Stream(updates, write)) => sse::respond(*updates, write),
+        Ok(RestAnswer::Json(json)) => reply::json(StatusCode::OK, media_type, reply::text(&json)),
+        Ok(RestAnswer::Done) => reply::json(StatusCode::OK, media_type, "{}".to_owned()),
+        Ok(RestAnswer::Stream(updates, write)) => sse::respond(*updates, write),
         Err(error) => reply::rest_error(&error, version, media_type),
     };
     reply::mark(&asking.asked, &mut response);
     response
 }
 
-// === impl Asking ===
+// === impl RestRequest ===
 
-impl Asking {
-    async fn new(site: &Site, segments: Segments, parts: Parts, body: Body, version: Version) -> Result<Self> {
-        Version::of(&parts)?.must_be(version)?;
+impl RestRequest {
+    async fn new(
+        site: &ServerContext,
+        segments: RestSegments,
+        parts: Parts,
+        body: Body,
+        version: A2aVersion,
+    ) -> Result<Self> {
+        A2aVersion::of(&parts)?.must_be(version)?;
         let agent = segments.agent.as_deref().or(segments.tenant.as_deref());
-        let asked = Asked::new(site, &parts, agent, version).await?;
+        let asked = AgentRequest::new(site, &parts, agent, version).await?;
         asked.tenant(segments.tenant.as_deref())?;
         accept_body(&parts.extensions, STRANGER_LIMIT);
         Ok(Self { asked, segments, parts, body })
@@ -211,7 +217,7 @@ impl Asking {
 
     /// Of a push notification config: its task and its own id.
     pub(super) fn config(&self) -> (String, String) {
-        let Segments { id, config, .. } = self.segments.clone();
+        let RestSegments { id, config, .. } = self.segments.clone();
         (id.unwrap_or_default(), config.unwrap_or_default())
     }
 

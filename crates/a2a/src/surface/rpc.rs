@@ -3,7 +3,7 @@
 use attache_hub::surface::accept_body;
 use attache_protocol::{
     Json,
-    wire::a2a::{Fault, Id, Method, Response as Answer, StreamResponse},
+    wire::a2a::{Fault, Method, RpcId, RpcResponse as Answer, StreamResponse},
 };
 use axum::{
     body::Body,
@@ -14,33 +14,33 @@ use serde::Serialize;
 
 use super::{STRANGER_LIMIT, read, reply, rpc_v03, sse};
 use crate::{
-    Site,
-    ask::{Asked, Version},
+    ServerContext,
+    agent_request::{A2aVersion, AgentRequest},
     error::{Error, Kind, Result},
-    operation::Updates,
+    operation::TaskUpdates,
 };
 
 /// What a method answers.
-pub(super) enum Answered {
+pub(super) enum RpcAnswer {
     Once(Json),
-    Stream(Box<Updates>),
+    Stream(Box<TaskUpdates>),
 }
 
 /// A request that was read as far as its method.
-struct Call {
-    id: Id,
+struct RpcCall {
+    id: RpcId,
     method: Method,
-    version: Version,
+    version: A2aVersion,
     params: Json,
 }
 
 /// A request whose members may be anything, so that a refusal can repeat its `id`.
 #[derive(serde::Deserialize)]
-struct Envelope {
+struct RpcEnvelope {
     #[serde(default)]
     jsonrpc: Option<Json>,
     #[serde(default)]
-    id: Id,
+    id: RpcId,
     #[serde(default)]
     method: Option<Json>,
     #[serde(default)]
@@ -48,28 +48,28 @@ struct Envelope {
 }
 
 #[derive(serde::Deserialize)]
-struct Tenant {
+struct TenantMember {
     #[serde(default)]
     tenant: Option<String>,
 }
 
 pub(super) async fn agent(
-    State(site): State<Site>,
+    State(site): State<ServerContext>,
     Path(agent): Path<String>,
     request: http::Request<Body>,
 ) -> Response<Body> {
     serve(site, Some(agent), request).await
 }
 
-pub(super) async fn default_agent(State(site): State<Site>, request: http::Request<Body>) -> Response<Body> {
+pub(super) async fn default_agent(State(site): State<ServerContext>, request: http::Request<Body>) -> Response<Body> {
     serve(site, None, request).await
 }
 
-async fn serve(site: Site, agent: Option<String>, request: http::Request<Body>) -> Response<Body> {
+async fn serve(site: ServerContext, agent: Option<String>, request: http::Request<Body>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     // Whoever may not ask the agent is not read at length: only so far that the refusal can repeat the `id`.
-    let known = match (&agent, Version::of(&parts)) {
-        (Some(agent), Ok(version)) => Some(Asked::new(&site, &parts, Some(agent), version).await),
+    let known = match (&agent, A2aVersion::of(&parts)) {
+        (Some(agent), Ok(version)) => Some(AgentRequest::new(&site, &parts, Some(agent), version).await),
         (None, _) | (_, Err(_)) => None,
     };
     if !matches!(known, Some(Err(_))) {
@@ -80,24 +80,24 @@ async fn serve(site: Site, agent: Option<String>, request: http::Request<Body>) 
         (Err((id, _)), Some(Err(error))) => return refuse(&id, error),
         (Err((id, error)), _) => return refuse(&id, &error),
     };
-    let tenant = || call.params.parse::<Tenant>().ok().and_then(|given| given.tenant);
+    let tenant = || call.params.parse::<TenantMember>().ok().and_then(|given| given.tenant);
     let asked = match known {
         Some(asked) => asked,
-        None => Asked::new(&site, &parts, agent.or_else(tenant).as_deref(), call.version).await,
+        None => AgentRequest::new(&site, &parts, agent.or_else(tenant).as_deref(), call.version).await,
     };
     let asked = match asked {
         Ok(asked) => asked,
         Err(error) => return refuse(&call.id, &error),
     };
     let answered = match call.version {
-        Version::V10 => answer(&asked, call.method, &call.params).await,
-        Version::V03 => rpc_v03::answer(&asked, call.method, &call.params).await,
+        A2aVersion::V10 => answer(&asked, call.method, &call.params).await,
+        A2aVersion::V03 => rpc_v03::answer(&asked, call.method, &call.params).await,
     };
     let mut response = match answered {
-        Ok(Answered::Once(result)) => reply::json(StatusCode::OK, "application/json", result_text(&call.id, &result)),
-        Ok(Answered::Stream(updates)) => stream(call.id, call.version, *updates),
+        Ok(RpcAnswer::Once(result)) => reply::json(StatusCode::OK, "application/json", result_text(&call.id, &result)),
+        Ok(RpcAnswer::Stream(updates)) => stream(call.id, call.version, *updates),
         // Clients of 0.3 read a stream and nothing else.
-        Err(error) if call.version == Version::V03 && streams(call.method) => {
+        Err(error) if call.version == A2aVersion::V03 && streams(call.method) => {
             sse::refuse(refusal(&call.id, &error), error.rpc_http_status())
         }
         Err(error) => refuse(&call.id, &error),
@@ -106,7 +106,7 @@ async fn serve(site: Site, agent: Option<String>, request: http::Request<Body>) 
     response
 }
 
-async fn read(parts: &Parts, body: Body) -> std::result::Result<Call, (Id, Error)> {
+async fn read(parts: &Parts, body: Body) -> std::result::Result<RpcCall, (RpcId, Error)> {
     let bytes = read::whole(&parts.headers, body).await.map_err(|error| (None, error))?;
     let request = request(&bytes).map_err(|error| (None, error))?;
     let id = request.id.filter(|id| id.get() != "null");
@@ -120,78 +120,78 @@ async fn read(parts: &Parts, body: Body) -> std::result::Result<Call, (Id, Error
     let Some(name) = request.method.and_then(|name| name.parse::<String>().ok()) else {
         return Err(refused(Error::new(Kind::Request, "`method` must be the name of a method.")));
     };
-    let version = Version::of(parts).map_err(refused)?;
+    let version = A2aVersion::of(parts).map_err(refused)?;
     let (found, other) = match version {
-        Version::V10 => (Method::from_name(&name), Method::from_old_name(&name)),
-        Version::V03 => (Method::from_old_name(&name), Method::from_name(&name)),
+        A2aVersion::V10 => (Method::from_name(&name), Method::from_old_name(&name)),
+        A2aVersion::V03 => (Method::from_old_name(&name), Method::from_name(&name)),
     };
     let Some(method) = found else {
         return Err(refused(unknown_method(&name, version, other)));
     };
     let params = request.params.unwrap_or_else(Json::empty_object);
-    Ok(Call { id, method, version, params })
+    Ok(RpcCall { id, method, version, params })
 }
 
 /// A method of the other version is told from one that nobody knows.
-fn unknown_method(name: &str, version: Version, other: Option<Method>) -> Error {
+fn unknown_method(name: &str, version: A2aVersion, other: Option<Method>) -> Error {
     match (other, version) {
-        (Some(_), Version::V03) => Error::fault(
+        (Some(_), A2aVersion::V03) => Error::fault(
             Fault::VersionNotSupported,
             "This is a method of version 1.0, and the request says 0.3. Send `A2A-Version: 1.0`.",
         )
         .with("requested", "0.3")
         .with("supported", "1.0, 0.3"),
-        (Some(method), Version::V10) => {
+        (Some(method), A2aVersion::V10) => {
             Error::new(Kind::Method, format!("`{name}` is how 0.3 says it; in 1.0 it is `{}`.", method.name()))
         }
         (None, _) => Error::new(Kind::Method, format!("There is no method `{name}`.")),
     }
 }
 
-fn request(bytes: &[u8]) -> Result<Envelope> {
-    match read::params::<Envelope>(bytes) {
+fn request(bytes: &[u8]) -> Result<RpcEnvelope> {
+    match read::params::<RpcEnvelope>(bytes) {
         Ok(request) => Ok(request),
         Err(error) if error.kind == Kind::Parse => Err(error),
         Err(error) => Err(Error::new(Kind::Request, format!("This is no JSON-RPC request. {}", error.message))),
     }
 }
 
-async fn answer(asked: &Asked, method: Method, params: &Json) -> Result<Answered> {
+async fn answer(asked: &AgentRequest, method: Method, params: &Json) -> Result<RpcAnswer> {
     let text = params.get().as_bytes();
     Ok(match method {
         Method::SendMessage => once(&asked.send(read::params(text)?).await?),
-        Method::SendStreamingMessage => Answered::Stream(Box::new(asked.stream(read::params(text)?).await?)),
+        Method::SendStreamingMessage => RpcAnswer::Stream(Box::new(asked.stream(read::params(text)?).await?)),
         Method::GetTask => once(&asked.get(read::params(text)?).await?),
         Method::ListTasks => once(&asked.list(read::params(text)?).await?),
         Method::CancelTask => once(&asked.cancel(read::params(text)?).await?),
-        Method::SubscribeToTask => Answered::Stream(Box::new(asked.subscribe(read::params(text)?).await?)),
+        Method::SubscribeToTask => RpcAnswer::Stream(Box::new(asked.subscribe(read::params(text)?).await?)),
         Method::CreatePushConfig => once(&asked.create_push(read::params(text)?).await?),
         Method::GetPushConfig => once(&asked.get_push(read::params(text)?).await?),
         Method::ListPushConfigs => once(&asked.list_pushes(read::params(text)?).await?),
         Method::DeletePushConfig => {
             asked.delete_push(read::params(text)?).await?;
-            Answered::Once(Json::empty_object())
+            RpcAnswer::Once(Json::empty_object())
         }
-        Method::GetExtendedCard => Answered::Once(asked.extended_card().await?),
+        Method::GetExtendedCard => RpcAnswer::Once(asked.extended_card().await?),
     })
 }
 
-pub(super) fn once<T: Serialize>(value: &T) -> Answered {
-    Answered::Once(Json::of(value))
+pub(super) fn once<T: Serialize>(value: &T) -> RpcAnswer {
+    RpcAnswer::Once(Json::of(value))
 }
 
-fn stream(id: Id, version: Version, updates: Updates) -> Response<Body> {
+fn stream(id: RpcId, version: A2aVersion, updates: TaskUpdates) -> Response<Body> {
     sse::respond(updates, move |update: StreamResponse| {
         let result = match version {
-            Version::V10 => Json::of(&update),
-            Version::V03 => rpc_v03::update(update),
+            A2aVersion::V10 => Json::of(&update),
+            A2aVersion::V03 => rpc_v03::update(update),
         };
         Json::from_text(result_text(&id, &result)).unwrap_or_else(|_| Json::empty_object())
     })
 }
 
 /// Written by hand: the result may be large and is text already.
-fn result_text(id: &Id, result: &Json) -> String {
+fn result_text(id: &RpcId, result: &Json) -> String {
     let id = id.as_ref().map_or("null", Json::get);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#, result.get())
 }
@@ -200,12 +200,12 @@ const fn streams(method: Method) -> bool {
     matches!(method, Method::SendStreamingMessage | Method::SubscribeToTask)
 }
 
-fn refusal(id: &Id, error: &Error) -> Json {
+fn refusal(id: &RpcId, error: &Error) -> Json {
     let answer = Answer { jsonrpc: "2.0".to_owned(), id: id.clone(), result: None, error: Some(error.rpc()) };
     Json::of(&answer)
 }
 
-fn refuse(id: &Id, error: &Error) -> Response<Body> {
+fn refuse(id: &RpcId, error: &Error) -> Response<Body> {
     let status = StatusCode::from_u16(error.rpc_http_status()).unwrap_or(StatusCode::OK);
     let mut response = reply::json(status, "application/json", reply::text(&refusal(id, error)));
     reply::refuse(error, &mut response);

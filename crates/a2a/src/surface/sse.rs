@@ -12,12 +12,12 @@ use axum::{
     },
 };
 
-use crate::operation::Updates;
+use crate::operation::TaskUpdates;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// `write` gives each update its form.
-pub(super) fn respond(updates: Updates, write: impl Fn(StreamResponse) -> Json + Send + 'static) -> Response<Body> {
+pub(super) fn respond(updates: TaskUpdates, write: impl Fn(StreamResponse) -> Json + Send + 'static) -> Response<Body> {
     let events = futures_util::stream::unfold((updates, write), |(mut updates, write)| async move {
         let update = updates.next().await?;
         let event = Event::default().data(write(update).get());

@@ -5,19 +5,19 @@ use attache_protocol::wire::{
     event::{ArtifactChange, Event},
 };
 
-use super::{ANSWER, View, bounds, outcome, said};
+use super::{ANSWER, TaskView, bounds, event_data, outcome};
 
-// === impl View ===
+// === impl TaskView ===
 
-impl View {
+impl TaskView {
     pub(super) fn changed(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(change) = event.data.parse::<ArtifactChange>() else { return Vec::new() };
         let ArtifactChange { artifact_id, name, parts, append, last_chunk } = change;
-        let piece = said::artifact(&artifact_id, name, parts);
+        let piece = event_data::artifact(&artifact_id, name, parts);
         // What begins with a piece is new: clients drop pieces of what they do not know.
         let known = self.artifact_at(&artifact_id).filter(|_| append);
         match known {
-            Some(at) => piece.parts.iter().for_each(|part| said::append(&mut self.artifacts[at].parts, part)),
+            Some(at) => piece.parts.iter().for_each(|part| event_data::append(&mut self.artifacts[at].parts, part)),
             None => self.put(piece.clone()),
         }
         if self.artifact_load.takes_artifact(&piece) {
@@ -52,23 +52,23 @@ impl View {
     /// sent.
     pub(super) fn answered(&mut self, parts: Vec<Part>) -> Option<StreamResponse> {
         let streamed = self.artifact_at(ANSWER).filter(|_| !self.is_truncated);
-        let streamed = streamed.and_then(|at| said::plain_text(&self.artifacts[at].parts));
+        let streamed = streamed.and_then(|at| event_data::plain_text(&self.artifacts[at].parts));
         if let Some(rest) = streamed.and_then(|streamed| outcome::rest(&parts, streamed)) {
             return (!rest.is_empty()).then(|| self.answer_goes_on(rest, true));
         }
-        let whole = said::artifact(ANSWER, None, parts);
+        let whole = event_data::artifact(ANSWER, None, parts);
         self.put(whole.clone());
         Some(self.artifact_update(whole, false, true))
     }
 
     /// What the task holds of the answer is what those who watched put together.
     pub(super) fn answer_goes_on(&mut self, parts: Vec<Part>, last: bool) -> StreamResponse {
-        let piece = said::artifact(ANSWER, None, parts);
+        let piece = event_data::artifact(ANSWER, None, parts);
         let known = self.artifact_at(ANSWER);
         match known {
             Some(at) => {
                 let parts = &mut self.artifacts[at].parts;
-                piece.parts.iter().for_each(|part| said::go_on(parts, part));
+                piece.parts.iter().for_each(|part| event_data::go_on(parts, part));
                 self.is_truncated |= bounds::trim_answer(parts);
             }
             None => self.put(piece.clone()),

@@ -2,9 +2,9 @@
 //!
 //! The newest is kept. What a task leaves out is in the run's own events, and what ended the run is always whole.
 
-use attache_protocol::wire::a2a::{Artifact, Content, Message, Part};
+use attache_protocol::wire::a2a::{Artifact, Message, Part, PartContent};
 
-use super::{ANSWER, said};
+use super::{ANSWER, event_data};
 
 /// A whole task, as JSON.
 const MAX_TASK: usize = 4_500_000;
@@ -18,14 +18,14 @@ const SLACK: usize = 8;
 const OVERHEAD: usize = 256;
 
 /// What is left of a task's weight.
-pub(super) struct Room {
+pub(super) struct TaskRoom {
     left: usize,
     is_full: bool,
 }
 
-// === impl Room ===
+// === impl TaskRoom ===
 
-impl Room {
+impl TaskRoom {
     pub(super) const fn new() -> Self {
         Self { left: MAX_TASK, is_full: false }
     }
@@ -52,7 +52,7 @@ impl Room {
 
 /// Keeps the newest end of a text that was streamed; cut rarely, so that it costs nothing by the piece.
 pub(super) fn trim_answer(parts: &mut [Part]) -> bool {
-    let [Part { content: Content::Text(text), .. }] = parts else { return false };
+    let [Part { content: PartContent::Text(text), .. }] = parts else { return false };
     let is_long = text.len() > 2 * MAX_ANSWER;
     if is_long {
         text.drain(..text.ceil_char_boundary(text.len() - MAX_ANSWER));
@@ -81,7 +81,7 @@ impl Load {
 
     /// Drops the oldest messages. The newest is there, whatever it weighs.
     pub(super) fn trim_history(&mut self, history: &mut Vec<Message>) -> bool {
-        let mut room = Room { left: MAX_HISTORY, is_full: false };
+        let mut room = TaskRoom { left: MAX_HISTORY, is_full: false };
         let fitting = history.iter().rev().take_while(|said| room.takes(message(said))).count();
         history.drain(..history.len() - fitting.max(1).min(history.len()));
         self.weight = history.iter().map(message).sum();
@@ -128,9 +128,9 @@ fn parts(parts: &[Part]) -> usize {
 
 fn part(part: &Part) -> usize {
     let content = match &part.content {
-        Content::Text(text) | Content::Url(text) => said::written(text),
-        Content::Raw(raw) => raw.len(),
-        Content::Data(data) => data.get().len(),
+        PartContent::Text(text) | PartContent::Url(text) => event_data::written(text),
+        PartContent::Raw(raw) => raw.len(),
+        PartContent::Data(data) => data.get().len(),
     };
     content + part.metadata.as_ref().map_or(0, |metadata| metadata.get().len()) + 64
 }

@@ -5,8 +5,8 @@
 
 mod artifacts;
 mod bounds;
+mod event_data;
 mod outcome;
-mod said;
 #[cfg(test)]
 mod tests;
 
@@ -16,15 +16,18 @@ use attache_hub::stream::RunOutline;
 use attache_protocol::{
     EventKind, Json, Timestamp,
     wire::{
-        a2a::{Artifact, Message, Part, Role, StatusUpdate, StreamResponse, Task, TaskState, TaskStatus},
-        event::{Event, Repaired},
+        a2a::{A2aRole, Artifact, Message, Part, StatusUpdate, StreamResponse, Task, TaskState, TaskStatus},
+        event::{Event, SnapshotRepair},
         run::Run,
     },
 };
 use serde::Serialize;
 
-use outcome::Outcome;
-use said::{Ended, InputReceived, InputRequired, Progress, Requested, Settled, Spoken, Waits, Withdrawn};
+use event_data::{
+    InputReceivedView, InputRequiredView, InputWithdrawnView, PermissionDecidedView, PermissionRequestedView,
+    ProgressData, RunEndedView, TextData, WaitingView,
+};
+use outcome::TaskOutcome;
 
 pub(crate) use attache_protocol::wire::a2a::EVENTS;
 
@@ -33,7 +36,7 @@ pub(crate) const ANSWER: &str = "answer";
 
 /// A task in the making.
 #[derive(Debug, Clone)]
-pub(crate) struct View {
+pub(crate) struct TaskView {
     id: String,
     context: String,
     /// Where links to stored artifacts lead.
@@ -50,7 +53,7 @@ pub(crate) struct View {
     /// The number of the newest event.
     seq: i64,
     /// What is asked of a person or of the caller right now, the oldest first.
-    asked: Vec<Question>,
+    asked: Vec<OpenQuestion>,
     reply: Option<Message>,
     usage: Option<Json>,
     /// Something of it is left out because of its weight.
@@ -59,7 +62,7 @@ pub(crate) struct View {
 
 /// Something that the run waits for in this state.
 #[derive(Debug, Clone)]
-struct Question {
+struct OpenQuestion {
     name: String,
     state: TaskState,
     message: Message,
@@ -67,7 +70,7 @@ struct Question {
 
 /// What we say under [`EVENTS`].
 #[derive(Debug, Default, Serialize)]
-struct Extra<'a> {
+struct EventExtra<'a> {
     generation: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
@@ -79,12 +82,12 @@ struct Extra<'a> {
     truncated: bool,
 }
 
-// === impl View ===
+// === impl TaskView ===
 
-impl View {
+impl TaskView {
     /// The run before its first event.
     pub(crate) fn begin(run: &Run, origin: Arc<str>) -> Self {
-        let asked = said::asked(run);
+        let asked = event_data::asked(run);
         let mut history_load = bounds::Load::default();
         history_load.takes_message(&asked.message);
         Self {
@@ -113,7 +116,7 @@ impl View {
         if run.status.is_terminal() {
             view.end_as(run);
         } else {
-            (view.state, view.at, view.seq) = (said::state(run), since, run.last_seq);
+            (view.state, view.at, view.seq) = (event_data::state(run), since, run.last_seq);
         }
         view
     }
@@ -133,8 +136,8 @@ impl View {
         // Where events are missing, the record says where they led to.
         if run.status.is_terminal() && !view.state.is_terminal() {
             view.end_as(run);
-        } else if !run.status.is_terminal() && view.state != said::state(run) {
-            (view.state, view.message) = (said::state(run), None);
+        } else if !run.status.is_terminal() && view.state != event_data::state(run) {
+            (view.state, view.message) = (event_data::state(run), None);
         }
         view
     }
@@ -159,7 +162,7 @@ impl View {
 
     /// The whole task as it is now. `history`: at most so many of the newest messages; `None`: all.
     pub(crate) fn task(&self, history: Option<usize>) -> Task {
-        let mut room = bounds::Room::new();
+        let mut room = bounds::TaskRoom::new();
         let status = self.status();
         room.takes(status.message.as_ref().map_or(0, bounds::message));
         let artifacts = room.newest(&self.artifacts, bounds::artifact);
@@ -175,7 +178,7 @@ impl View {
             status,
             artifacts: (!artifacts.is_empty()).then_some(artifacts),
             history,
-            metadata: Some(self.metadata_of(&Extra { truncated: is_truncated, ..self.extra() })),
+            metadata: Some(self.metadata_of(&EventExtra { truncated: is_truncated, ..self.extra() })),
         }
     }
 
@@ -261,14 +264,14 @@ impl View {
     }
 
     fn metadata(&self, kind: Option<&'static str>, percent: Option<&Json>) -> Json {
-        self.metadata_of(&Extra { kind, percent, ..self.extra() })
+        self.metadata_of(&EventExtra { kind, percent, ..self.extra() })
     }
 
-    fn extra(&self) -> Extra<'_> {
-        Extra { generation: self.seq, usage: self.usage.as_ref(), ..Extra::default() }
+    fn extra(&self) -> EventExtra<'_> {
+        EventExtra { generation: self.seq, usage: self.usage.as_ref(), ..EventExtra::default() }
     }
 
-    fn metadata_of(&self, extra: &Extra<'_>) -> Json {
+    fn metadata_of(&self, extra: &EventExtra<'_>) -> Json {
         let extra = Json::of(extra);
         Json::from_text(format!(r#"{{"{EVENTS}":{}}}"#, extra.get())).unwrap_or_else(|_| Json::empty_object())
     }
@@ -278,12 +281,12 @@ impl View {
         Message {
             context_id: Some(self.context.clone()),
             task_id: Some(self.id.clone()),
-            ..Message::new(format!("{}-{}", self.id, self.seq), Role::Agent, parts)
+            ..Message::new(format!("{}-{}", self.id, self.seq), A2aRole::Agent, parts)
         }
     }
 
     fn progressed(&mut self, event: &Event) -> Vec<StreamResponse> {
-        let Ok(said) = event.data.parse::<Progress>() else { return Vec::new() };
+        let Ok(said) = event.data.parse::<ProgressData>() else { return Vec::new() };
         let message = said.message.map(|text| self.message(vec![Part::text(text)]));
         self.say(message);
         self.at = event.at;
@@ -297,9 +300,9 @@ impl View {
     }
 
     fn spoke(&self, event: &Event, kind: &'static str) -> Vec<StreamResponse> {
-        match event.data.parse::<Spoken>() {
-            Ok(Spoken { text: Some(text) }) => self.passing(vec![Part::text(text)], kind, event.at),
-            Ok(Spoken { text: None }) | Err(_) => self.passing(vec![Part::data(event.data.clone())], kind, event.at),
+        match event.data.parse::<TextData>() {
+            Ok(TextData { text: Some(text) }) => self.passing(vec![Part::text(text)], kind, event.at),
+            Ok(TextData { text: None }) | Err(_) => self.passing(vec![Part::data(event.data.clone())], kind, event.at),
         }
     }
 
@@ -308,22 +311,24 @@ impl View {
     }
 
     fn chunk(&mut self, event: &Event) -> Vec<StreamResponse> {
-        let Ok(Spoken { text: Some(text) }) = event.data.parse::<Spoken>() else { return Vec::new() };
+        let Ok(TextData { text: Some(text) }) = event.data.parse::<TextData>() else { return Vec::new() };
         vec![self.answer_goes_on(vec![Part::text(text)], false)]
     }
 
     /// A person's permission is needed. While the run waits for one already, the newest question is shown.
     fn requested(&mut self, event: &Event) -> Vec<StreamResponse> {
-        let Ok(request) = event.data.parse::<Requested>() else { return Vec::new() };
+        let Ok(request) = event.data.parse::<PermissionRequestedView>() else { return Vec::new() };
         let state = TaskState::TaskStateAuthRequired;
         let message = self.message(request.parts(&event.data, &self.origin));
-        self.asked.push(Question { name: request.permission_request_id, state, message: message.clone() });
+        self.asked.push(OpenQuestion { name: request.permission_request_id, state, message: message.clone() });
         if self.state == state { self.turn(state, Some(message), event.at) } else { Vec::new() }
     }
 
     fn settled(&mut self, event: &Event) -> Vec<StreamResponse> {
-        match event.data.parse::<Settled>() {
-            Ok(Settled { permission_request_id }) => self.answered_question(&permission_request_id, event.at).1,
+        match event.data.parse::<PermissionDecidedView>() {
+            Ok(PermissionDecidedView { permission_request_id }) => {
+                self.answered_question(&permission_request_id, event.at).1
+            }
             Err(_) => Vec::new(),
         }
     }
@@ -343,7 +348,7 @@ impl View {
         let Some(index) = self.asked.iter().position(|question| question.name == name) else {
             return (None, Vec::new());
         };
-        let Question { message, .. } = self.asked.remove(index);
+        let OpenQuestion { message, .. } = self.asked.remove(index);
         let is_shown = self.message.as_ref().is_some_and(|shown| shown.message_id == message.message_id);
         let updates = match self.question().cloned() {
             Some(next) if is_shown => self.turn(self.state, Some(next), at),
@@ -353,32 +358,32 @@ impl View {
     }
 
     fn input_required(&mut self, event: &Event) -> Vec<StreamResponse> {
-        let Ok(asked) = event.data.parse::<InputRequired>() else { return Vec::new() };
+        let Ok(asked) = event.data.parse::<InputRequiredView>() else { return Vec::new() };
         let name = asked.input_request_id.clone();
         let message = self.message(asked.parts());
-        self.asked.push(Question { name, state: TaskState::TaskStateInputRequired, message });
+        self.asked.push(OpenQuestion { name, state: TaskState::TaskStateInputRequired, message });
         Vec::new()
     }
 
     /// An agent outside waits for a permission that is given there.
     fn authorization_required(&mut self, event: &Event) -> Vec<StreamResponse> {
-        let Ok(asked) = event.data.parse::<InputRequired>() else { return Vec::new() };
+        let Ok(asked) = event.data.parse::<InputRequiredView>() else { return Vec::new() };
         let state = TaskState::TaskStateAuthRequired;
         let (name, message) = (asked.input_request_id.clone(), self.message(asked.own_parts()));
-        self.asked.push(Question { name, state, message: message.clone() });
+        self.asked.push(OpenQuestion { name, state, message: message.clone() });
         if self.state == state { self.turn(state, Some(message), event.at) } else { Vec::new() }
     }
 
     fn withdrawn(&mut self, event: &Event) -> Vec<StreamResponse> {
-        match event.data.parse::<Withdrawn>() {
-            Ok(Withdrawn { input_request_id }) => self.answered_question(&input_request_id, event.at).1,
+        match event.data.parse::<InputWithdrawnView>() {
+            Ok(InputWithdrawnView { input_request_id }) => self.answered_question(&input_request_id, event.at).1,
             Err(_) => Vec::new(),
         }
     }
 
     /// The question becomes a part of the history together with its answer.
     fn input_received(&mut self, event: &Event) -> Vec<StreamResponse> {
-        let Ok(given) = event.data.parse::<InputReceived>() else { return Vec::new() };
+        let Ok(given) = event.data.parse::<InputReceivedView>() else { return Vec::new() };
         let name = given.input_request_id.as_deref().unwrap_or_default();
         let (question, updates) = self.answered_question(name, event.at);
         let answer = given.message(&self.id, &self.context);
@@ -389,9 +394,9 @@ impl View {
     }
 
     fn waits(&mut self, event: &Event) -> Vec<StreamResponse> {
-        let state = match event.data.parse::<Waits>() {
-            Ok(Waits { waiting: Some(waiting) }) => said::waiting(waiting),
-            Ok(Waits { waiting: None }) | Err(_) => TaskState::TaskStateWorking,
+        let state = match event.data.parse::<WaitingView>() {
+            Ok(WaitingView { waiting: Some(waiting) }) => event_data::waiting(waiting),
+            Ok(WaitingView { waiting: None }) | Err(_) => TaskState::TaskStateWorking,
         };
         self.state = state;
         let message = self.question().cloned();
@@ -399,7 +404,7 @@ impl View {
     }
 
     fn ended(&mut self, event: &Event) -> Vec<StreamResponse> {
-        let Ok(ended) = event.data.parse::<Ended>() else { return Vec::new() };
+        let Ok(ended) = event.data.parse::<RunEndedView>() else { return Vec::new() };
         self.usage = ended.usage;
         self.close(event.event_kind(), ended.output.as_ref(), event.at)
     }
@@ -408,9 +413,9 @@ impl View {
     fn close(&mut self, kind: Option<EventKind>, output: Option<&Json>, at: Timestamp) -> Vec<StreamResponse> {
         self.asked.clear();
         let outcome = match kind {
-            Some(EventKind::TaskCompleted) => Outcome::completed(output, &self.origin),
-            Some(EventKind::TaskFailed) => Outcome::failed(output),
-            _ => Outcome::cancelled(output),
+            Some(EventKind::TaskCompleted) => TaskOutcome::completed(output, &self.origin),
+            Some(EventKind::TaskFailed) => TaskOutcome::failed(output),
+            _ => TaskOutcome::cancelled(output),
         };
         let mut updates = Vec::new();
         for artifact in outcome.artifacts {
@@ -432,12 +437,12 @@ impl View {
 
     /// Some events are gone: the run as it is now says where they led to.
     fn repaired(&mut self, event: &Event) -> Vec<StreamResponse> {
-        let Ok(repaired) = event.data.parse::<Repaired>() else { return Vec::new() };
+        let Ok(repaired) = event.data.parse::<SnapshotRepair>() else { return Vec::new() };
         let Ok(run) = repaired.snapshot.parse::<Run>() else { return Vec::new() };
         if run.status.is_terminal() {
             self.end_as(&run);
         } else {
-            self.state = said::state(&run);
+            self.state = event_data::state(&run);
             self.at = run.claimed_at.unwrap_or(run.created_at);
         }
         self.seq = event.seq;
@@ -447,7 +452,7 @@ impl View {
     fn end_as(&mut self, run: &Run) {
         self.seq = run.last_seq;
         self.usage.clone_from(&run.usage);
-        let kind = said::ending(run.status);
+        let kind = event_data::ending(run.status);
         self.close(Some(kind), run.task_result.as_ref(), run.ended_at.unwrap_or(run.created_at));
     }
 }

@@ -4,15 +4,15 @@ use attache_protocol::{
     Json,
     rules::run::FailureCode,
     wire::{
-        a2a::{Artifact, Content, Part, TaskState},
+        a2a::{Artifact, Part, PartContent, TaskState},
         output::OutputLocation,
     },
 };
 use serde::Deserialize;
 
-use super::{EVENTS, said};
+use super::{EVENTS, event_data};
 
-pub(super) struct Outcome {
+pub(super) struct TaskOutcome {
     pub(super) state: TaskState,
     /// What the agent made and named.
     pub(super) artifacts: Vec<Artifact>,
@@ -25,7 +25,7 @@ pub(super) struct Outcome {
 }
 
 #[derive(Default, Deserialize)]
-struct Output {
+struct RunOutputData {
     #[serde(default)]
     text: Option<String>,
     #[serde(default)]
@@ -33,20 +33,20 @@ struct Output {
     #[serde(default)]
     artifact_refs: Option<Vec<Json>>,
     #[serde(default)]
-    message: Option<Said>,
+    message: Option<OutputMessageData>,
     #[serde(default)]
-    artifacts: Option<Vec<Made>>,
+    artifacts: Option<Vec<OutputArtifactData>>,
     #[serde(default)]
     reply: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct OutputMessageData {
     parts: Vec<Part>,
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct OutputArtifactData {
     #[serde(default)]
     artifact_id: Option<String>,
     #[serde(default)]
@@ -55,21 +55,21 @@ struct Made {
 }
 
 #[derive(Default, Deserialize)]
-struct Failure {
+struct FailureData {
     #[serde(default)]
     error: Option<String>,
     #[serde(default)]
     code: Option<String>,
     #[serde(default)]
-    message: Option<Said>,
+    message: Option<OutputMessageData>,
 }
 
-// === impl Outcome ===
+// === impl TaskOutcome ===
 
-impl Outcome {
+impl TaskOutcome {
     pub(super) fn completed(output: Option<&Json>, origin: &str) -> Self {
         let full = output.and_then(OutputLocation::of);
-        let output: Output = output.and_then(|output| output.parse().ok()).unwrap_or_default();
+        let output: RunOutputData = output.and_then(|output| output.parse().ok()).unwrap_or_default();
         let is_reply = output.reply.as_deref() == Some("message");
         let said = output.message.map(|message| message.parts).filter(|parts| !parts.is_empty());
         let made = output.artifacts.unwrap_or_default();
@@ -86,34 +86,34 @@ impl Outcome {
     }
 
     pub(super) fn failed(output: Option<&Json>) -> Self {
-        let failure: Failure = output.and_then(|output| output.parse().ok()).unwrap_or_default();
+        let failure: FailureData = output.and_then(|output| output.parse().ok()).unwrap_or_default();
         let is_rejected = failure.code.as_deref() == Some(FailureCode::Rejected.as_str());
         let state = if is_rejected { TaskState::TaskStateRejected } else { TaskState::TaskStateFailed };
         Self::ending(state, failure)
     }
 
     pub(super) fn cancelled(output: Option<&Json>) -> Self {
-        let failure: Failure = output.and_then(|output| output.parse().ok()).unwrap_or_default();
+        let failure: FailureData = output.and_then(|output| output.parse().ok()).unwrap_or_default();
         Self::ending(TaskState::TaskStateCanceled, failure)
     }
 
-    fn ending(state: TaskState, failure: Failure) -> Self {
+    fn ending(state: TaskState, failure: FailureData) -> Self {
         let said = failure.message.map(|message| message.parts).filter(|parts| !parts.is_empty());
         let said = said.or_else(|| failure.error.map(|error| vec![Part::text(error)]));
         Self { state, artifacts: Vec::new(), answer: None, said, is_reply: false }
     }
 }
 
-fn named((at, made): (usize, Made)) -> Artifact {
+fn named((at, made): (usize, OutputArtifactData)) -> Artifact {
     let id = made.artifact_id.unwrap_or_else(|| format!("artifact-{}", at + 1));
-    said::artifact(&id, made.name, made.parts)
+    event_data::artifact(&id, made.name, made.parts)
 }
 
 /// A file that the hub keeps: a link, which takes the caller's own credential.
 fn stored(entry: &Json, origin: &str, full: Option<&OutputLocation>) -> Option<Artifact> {
     let id: String = entry.parse().ok().filter(|id: &String| id.starts_with("art_"))?;
-    let url = Part::new(Content::Url(format!("{origin}/api/v1/artifacts/{id}")));
-    let artifact = said::artifact(&id, None, vec![url]);
+    let url = Part::new(PartContent::Url(format!("{origin}/api/v1/artifacts/{id}")));
+    let artifact = event_data::artifact(&id, None, vec![url]);
     match full.filter(|full| full.artifact_id.is_some_and(|whole| whole.to_string() == id)) {
         // The answer is only a part of this.
         Some(OutputLocation { bytes, .. }) => {
@@ -126,7 +126,7 @@ fn stored(entry: &Json, origin: &str, full: Option<&OutputLocation>) -> Option<A
 
 /// What is left of the answer after what was streamed of it; `None` if it does not go on from there.
 pub(super) fn rest(parts: &[Part], streamed: &str) -> Option<Vec<Part>> {
-    let (Part { content: Content::Text(text), .. }, others) = parts.split_first()? else { return None };
+    let (Part { content: PartContent::Text(text), .. }, others) = parts.split_first()? else { return None };
     let rest = match text.strip_prefix(streamed) {
         Some(rest) => rest,
         // A line's end more or less is the same answer.

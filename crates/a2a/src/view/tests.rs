@@ -5,7 +5,7 @@
 mod questions;
 mod whole;
 
-use attache_protocol::wire::a2a::Content;
+use attache_protocol::wire::a2a::PartContent;
 use serde_json::{Value, json};
 
 use super::*;
@@ -38,12 +38,12 @@ fn event(seq: usize, kind: &str, data: &Value) -> Event {
     Event { seq: i64::try_from(seq).unwrap(), kind: kind.to_owned(), at, data }
 }
 
-fn begin() -> View {
-    View::begin(&run(json!({})), Arc::from("https://hub.example"))
+fn begin() -> TaskView {
+    TaskView::begin(&run(json!({})), Arc::from("https://hub.example"))
 }
 
 /// The story, and one short line for each update that it makes.
-fn told(story: &[(&str, Value)]) -> (View, Vec<String>) {
+fn told(story: &[(&str, Value)]) -> (TaskView, Vec<String>) {
     let mut view = begin();
     let mut lines = Vec::new();
     for (at, (kind, data)) in story.iter().enumerate() {
@@ -75,7 +75,7 @@ fn words(parts: &[Part]) -> String {
     Json::of(parts).get().replace(r#","mediaType":"application/json""#, "")
 }
 
-fn artifacts(view: &View) -> Vec<String> {
+fn artifacts(view: &TaskView) -> Vec<String> {
     view.task(None)
         .artifacts
         .unwrap_or_default()
@@ -85,14 +85,14 @@ fn artifacts(view: &View) -> Vec<String> {
 }
 
 /// A story's name, its events, the updates that they make, and the artifacts in the end.
-type Row<'a> = (&'a str, Vec<(&'a str, Value)>, &'a [&'a str], &'a [&'a str]);
+type StoryRow<'a> = (&'a str, Vec<(&'a str, Value)>, &'a [&'a str], &'a [&'a str]);
 
 #[test]
 fn events_become_updates() {
     let claimed = || ("task.claimed", json!({}));
     let chunk = |text: &str| ("task.chunk", json!({"text": text}));
     let done = |output: Value| ("task.completed", json!({"output": output}));
-    let table: &[Row<'_>] = &[
+    let table: &[StoryRow<'_>] = &[
         ("nothing yet", vec![("task.created", json!({}))], &[], &[]),
         (
             "a plain answer",
@@ -260,7 +260,7 @@ fn a_message_as_the_answer_is_no_artifact() {
     let reply = view.reply().unwrap();
     assert_eq!(
         (words(&reply.parts), reply.role, &reply.task_id),
-        (r#"[{"text":"hi"}]"#.to_owned(), Role::Agent, &None)
+        (r#"[{"text":"hi"}]"#.to_owned(), A2aRole::Agent, &None)
     );
     assert_eq!(reply.message_id, format!("{}-1", view.id));
     let (silent, _) = told(&[("task.completed", json!({"output": {"text": "", "reply": "message"}}))]);
@@ -300,7 +300,7 @@ fn a_run_that_said_nothing_is_the_same_from_its_record() {
         view.take(&last);
         let record = run(json!({"status": status, "task_result": result, "last_seq": 3, "ended_at": last.at}));
         assert_eq!(
-            View::of_record(&record, record.created_at, Arc::from("https://hub.example")).task(None),
+            TaskView::of_record(&record, record.created_at, Arc::from("https://hub.example")).task(None),
             view.task(None),
             "{status}"
         );

@@ -6,12 +6,12 @@ use attache_protocol::{
     env::Env,
     wire::key::{CreateKeyRequest, Role},
 };
-use attache_testkit::Started;
+use attache_testkit::RunningWorld;
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use reqwest::{Client, ClientBuilder, Identity, tls::Version};
 use serde_json::json;
 
-use super::{Answer, agent, bearer, world};
+use super::{CardAnswer, agent, bearer, world};
 
 const ME: &str = "/api/v1/users/me";
 
@@ -44,12 +44,12 @@ fn key_for(held: &CertifiedKey<KeyPair>) -> CreateKeyRequest {
     }
 }
 
-async fn get(world: &Started, client: &Client, path: &str, authorization: Option<&str>) -> Answer {
+async fn get(world: &RunningWorld, client: &Client, path: &str, authorization: Option<&str>) -> CardAnswer {
     let mut request = client.get(format!("https://{}{path}", world.address));
     if let Some(authorization) = authorization {
         request = request.header("authorization", authorization);
     }
-    Answer::of(request.send().await.unwrap()).await
+    CardAnswer::of(request.send().await.unwrap()).await
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn whoever_holds_the_certificate_is_the_key_that_was_made_for_it() {
                     get(&world, &client, path, None).await.expect(200);
                 }
                 let refused = client.post(format!("https://{}{path}", world.address)).body(r#"{"name":"x"}"#);
-                let refused = Answer::of(refused.send().await.unwrap()).await;
+                let refused = CardAnswer::of(refused.send().await.unwrap()).await;
                 assert_eq!(
                     refused.expect(403)["error"]["code"],
                     "forbidden",

@@ -4,10 +4,10 @@ use attache_protocol::{
     Json,
     wire::{
         channel::RegisterAgent,
-        runtime::{Extension, HeartbeatRequest},
+        runtime::{DeclaredExtension, HeartbeatRequest},
     },
 };
-use attache_testkit::Started;
+use attache_testkit::RunningWorld;
 use serde_json::{Value, json};
 
 use super::{agent, bearer, get, world};
@@ -16,7 +16,7 @@ const CARD: &str = "/a2a/echo/.well-known/agent-card.json";
 const AWCP: &str = "https://awcp-protocol.org/v1";
 const RUNTIME: &str = "https://attache.dev/ext/runtime/v1";
 
-async fn beat(world: &Started, token: &str, extensions: Option<Vec<Extension>>) {
+async fn beat(world: &RunningWorld, token: &str, extensions: Option<Vec<DeclaredExtension>>) {
     let device = world.hub.authenticate_runtime(token).await.unwrap();
     let request = HeartbeatRequest { extensions, ..HeartbeatRequest::default() };
     world.hub.heartbeat(&device, request).await.unwrap();
@@ -34,7 +34,7 @@ async fn what_the_device_declares_is_in_the_card_as_long_as_it_says_so() {
         let card = async || get(&world, CARD, &[("a2a-version", "1.0")]).await.expect(200);
         assert_eq!(extension(&card().await, AWCP), None);
         let params = r#"{"transports":["sftp","git"],"max_ttl_seconds":3600,"access_modes":["ro","rw"]}"#;
-        let awcp = Extension { uri: AWCP.to_owned(), params: Some(Json::from_text(params).unwrap()) };
+        let awcp = DeclaredExtension { uri: AWCP.to_owned(), params: Some(Json::from_text(params).unwrap()) };
         beat(&world, &token, Some(vec![awcp])).await;
         let shown = json!({
             "uri": AWCP,

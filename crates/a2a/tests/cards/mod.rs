@@ -6,12 +6,12 @@ mod served;
 mod signed;
 
 use attache_protocol::{Json, wire::account::AccountRequest};
-use attache_testkit::{Started, World};
+use attache_testkit::{RunningWorld, World};
 use reqwest::{Client, Response, header::HeaderMap};
 use serde_json::Value;
 
 /// What came back.
-struct Answer {
+struct CardAnswer {
     status: u16,
     headers: HeaderMap,
     body: String,
@@ -22,27 +22,27 @@ fn world() -> World {
 }
 
 /// Makes an agent with these switches.
-async fn agent(world: &Started, name: &str, a2a: Value) {
+async fn agent(world: &RunningWorld, name: &str, a2a: Value) {
     let a2a = Json::from_text(a2a.to_string()).unwrap();
     let request = AccountRequest { name: Some(name.to_owned()), a2a: Some(a2a), ..AccountRequest::default() };
     world.hub.create_account(&world.owner, request).await.unwrap();
 }
 
-async fn get(world: &Started, path: &str, headers: &[(&str, &str)]) -> Answer {
+async fn get(world: &RunningWorld, path: &str, headers: &[(&str, &str)]) -> CardAnswer {
     let mut request = Client::new().get(format!("{}{path}", world.url));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    Answer::of(request.send().await.unwrap()).await
+    CardAnswer::of(request.send().await.unwrap()).await
 }
 
-fn bearer(world: &Started) -> String {
+fn bearer(world: &RunningWorld) -> String {
     format!("Bearer {}", world.owner_key.expose())
 }
 
-// === impl Answer ===
+// === impl CardAnswer ===
 
-impl Answer {
+impl CardAnswer {
     async fn of(response: Response) -> Self {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         Self { status, headers, body: response.text().await.unwrap() }

@@ -4,7 +4,7 @@ use attache_protocol::{Code, Json, wire::account::AccountRequest};
 use reqwest::{Client, Method};
 use serde_json::json;
 
-use super::{Answer, agent, bearer, get, world};
+use super::{CardAnswer, agent, bearer, get, world};
 
 const CARD: &str = "/a2a/echo/.well-known/agent-card.json";
 
@@ -71,7 +71,7 @@ async fn a_client_that_has_the_card_does_not_fetch_it_again() {
         assert_eq!(get(&world, CARD, headers).await.status, 200, "{headers:?}");
     }
     let head = Client::new().request(Method::HEAD, format!("{}{CARD}", world.url)).send().await.unwrap();
-    let head = Answer::of(head).await;
+    let head = CardAnswer::of(head).await;
     assert_eq!((head.status, head.body.as_str(), head.header("etag")), (200, "", tag));
     assert_eq!(head.header("content-length"), first.body.len().to_string());
 

@@ -1,6 +1,6 @@
 //! Signatures of cards, verified with the keys that the hub publishes.
 
-use attache_client::a2a::verify::{Header, Key, Unverified, verify};
+use attache_client::a2a::verify::{CardVerifyingKey, SignatureError, SignatureHeader, verify};
 use attache_protocol::{Json, wire::a2a::AgentCardSignature};
 use serde_json::{Value, json};
 
@@ -20,19 +20,19 @@ fn text(card: &Value) -> Json {
 async fn the_signature_holds_and_breaks_with_the_card() {
     let world = world().on_sqlite().agent("echo").start().await;
     let keys = get(&world, "/.well-known/jwks.json", &[]).await;
-    let keys = Key::read_all(&Json::from_text(keys.body).unwrap()).unwrap();
+    let keys = CardVerifyingKey::read_all(&Json::from_text(keys.body).unwrap()).unwrap();
     for version in ["1.0", ""] {
         let card = get(&world, CARD, &[("a2a-version", version)]).await;
         let (card, raw) = (card.expect(200), Json::from_text(card.body).unwrap());
         let found = signatures(&card);
         assert_eq!(found.len(), 1, "nothing in it is empty, so one form is all there is");
-        let header = Header::read(&found[0]).unwrap();
+        let header = SignatureHeader::read(&found[0]).unwrap();
         assert_eq!((header.alg.as_str(), header.jku), ("ES256", Some(format!("{}/.well-known/jwks.json", world.url))));
         if version == "1.0" {
             assert_eq!(verify(&raw, &found[0], &keys), Ok(()));
             let mut changed = card.clone();
             changed["description"] = json!("Another.");
-            assert_eq!(verify(&text(&changed), &found[0], &keys), Err(Unverified::Signature));
+            assert_eq!(verify(&text(&changed), &found[0], &keys), Err(SignatureError::Signature));
         }
     }
     let file = world.data.path().join("hub/card.key");
@@ -47,7 +47,7 @@ async fn parameters_with_empty_members_are_signed_for_both_kinds_of_verifiers() 
     let extension = json!({"uri": "https://example.org/ext/v1", "params": {"none": "", "list": [], "n": 1.50}});
     agent(&world, "echo", json!({"extensions": [extension]})).await;
     let keys = get(&world, "/.well-known/jwks.json", &[]).await;
-    let keys = Key::read_all(&Json::from_text(keys.body).unwrap()).unwrap();
+    let keys = CardVerifyingKey::read_all(&Json::from_text(keys.body).unwrap()).unwrap();
     let card = get(&world, CARD, &[("a2a-version", "1.0")]).await;
     let found = signatures(&card.expect(200));
     assert_eq!(found.len(), 2);

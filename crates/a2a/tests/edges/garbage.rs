@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::{
     obedient::{message, request},
-    scene::{AGENT, Scene, world},
-    speak::{Ask, Form, Refusal, every_way, grpc, http},
+    scene::{A2aFixture, AGENT, world},
+    speak::{RefusalForm, SpokenRefusal, TestOperation, every_way, grpc, http},
 };
 
 /// The bytes of one message as gRPC frames it.
@@ -20,7 +20,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&[0], &length[..], message].concat()
 }
 
-async fn over_grpc(scene: &Scene, path: &str, body: Vec<u8>) -> Refusal {
+async fn over_grpc(scene: &A2aFixture, path: &str, body: Vec<u8>) -> SpokenRefusal {
     let request = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
     let request = request.post(format!("{}{path}", scene.world.url)).header("content-type", "application/grpc");
     let bearer = format!("Bearer {}", scene.world.owner_key.expose());
@@ -30,7 +30,7 @@ async fn over_grpc(scene: &Scene, path: &str, body: Vec<u8>) -> Refusal {
 
 #[tokio::test]
 async fn grpc_says_what_is_wrong_with_bytes() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     // Lists in lists: deeper than anybody reads.
     let deep = (0..200).fold(Vec::new(), |inner, _| {
         vec![prost_types::Value { kind: Some(Kind::ListValue(prost_types::ListValue { values: inner })) }]
@@ -44,21 +44,21 @@ async fn grpc_says_what_is_wrong_with_bytes() {
         for body in [framed(&[0xff; 16]), framed(&[0x0a, 0x7f, 1]), framed(&deep), Vec::new()] {
             let refusal = over_grpc(&scene, &path, body).await;
             let found = (refusal.form, refusal.reason.as_str(), refusal.domain.as_str());
-            assert_eq!(found, (Form::Grpc(tonic::Code::InvalidArgument), "INVALID_REQUEST", "a2a-protocol.org"));
+            assert_eq!(found, (RefusalForm::Grpc(tonic::Code::InvalidArgument), "INVALID_REQUEST", "a2a-protocol.org"));
         }
         let large = over_grpc(&scene, &path, framed(&vec![0; (4 << 20) + 1])).await;
         let found = (large.form, large.reason.as_str());
-        assert_eq!(found, (Form::Grpc(tonic::Code::ResourceExhausted), "TOO_LARGE"), "{}", large.message);
+        assert_eq!(found, (RefusalForm::Grpc(tonic::Code::ResourceExhausted), "TOO_LARGE"), "{}", large.message);
         let unknown = over_grpc(&scene, &format!("/{package}.A2AService/Frobnicate"), framed(&[])).await;
         let found = (unknown.form, unknown.reason.as_str());
-        assert_eq!(found, (Form::Grpc(tonic::Code::Unimplemented), "METHOD_NOT_FOUND"));
+        assert_eq!(found, (RefusalForm::Grpc(tonic::Code::Unimplemented), "METHOD_NOT_FOUND"));
     }
     scene.world.stop().await;
 }
 
 #[tokio::test]
 async fn where_nothing_is_the_answer_is_an_error_of_a2a() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for (method, path) in [
         ("GET", format!("/a2a/{AGENT}")),
         ("GET", "/a2a".to_owned()),
@@ -91,7 +91,7 @@ async fn where_nothing_is_the_answer_is_an_error_of_a2a() {
 
 #[tokio::test]
 async fn wrong_json_is_named_by_its_path() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     let part = |parts: &str| format!(r#"{{"message":{{"messageId":"m","role":"ROLE_USER","parts":{parts}}}}}"#);
     for (params, field, problem) in [
         (part(r#"[{"text":"a"},{"text":"b"},{"text":7}]"#), "message.parts[2].text", "invalid type"),
@@ -119,20 +119,20 @@ async fn wrong_json_is_named_by_its_path() {
 
 #[tokio::test]
 async fn a_push_config_is_named_by_where_it_stands() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     let done = scene.owner().send(request(message("done", vec![Part::text("hello")]))).await.id;
     let config = |url: &str| PushConfig { url: url.to_owned(), ..PushConfig::default() };
     let secret = |token: &str| PushConfig { token: Some(token.to_owned()), ..config("https://example.org/") };
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         for (push, field) in [(config("http://127.0.0.1/"), "url"), (secret("a\nb"), "token")] {
-            let refusal = client.refused(Ask::create_push(&done, push.clone())).await;
+            let refusal = client.refused(TestOperation::create_push(&done, push.clone())).await;
             assert_eq!(refusal.violations[0].0, field, "{binding:?} {version:?}");
             let configuration =
                 SendConfiguration { task_push_notification_config: Some(push), ..SendConfiguration::default() };
             let sent = message("m", vec![Part::text("hello")]);
             let sent = SendMessage { configuration: Some(configuration), ..request(sent) };
-            let refusal = client.refused(Ask::Send(sent)).await;
+            let refusal = client.refused(TestOperation::Send(sent)).await;
             let path = format!("configuration.taskPushNotificationConfig.{field}");
             assert_eq!(refusal.violations[0].0, path, "{binding:?} {version:?}");
             assert!(refusal.message.starts_with(&format!("`{path}` ")), "{}", refusal.message);

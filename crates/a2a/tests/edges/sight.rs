@@ -2,31 +2,31 @@
 //! versions.
 
 use attache_protocol::wire::{
-    a2a::{Authentication, ListTasks, Part, PushConfig, PushConfigList, TaskList, TaskState},
-    key::{CreateKeyRequest, Scope},
+    a2a::{ListTasks, Part, PushAuthenticationInfo, PushConfig, PushConfigList, TaskList, TaskState},
+    key::{CreateKeyRequest, KeyScope},
 };
 use serde_json::json;
 
 use crate::{
     obedient::{immediate, message, request, steps},
-    scene::{AGENT, Scene, world},
-    speak::{Ask, Binding, Version, every_way, http},
+    scene::{A2aFixture, AGENT, world},
+    speak::{TestBinding, TestOperation, TestVersion, every_way, http},
 };
 
 #[tokio::test]
 async fn a_key_that_only_reads_does_not_learn_where_else_it_could_write() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     let done = scene.owner().send(request(message("done", vec![Part::text("hello")]))).await.id;
-    let key = |name: &str, scopes: &[Scope]| {
+    let key = |name: &str, scopes: &[KeyScope]| {
         let request = CreateKeyRequest { name: name.to_owned(), scopes: Some(scopes.to_vec()), ..Default::default() };
         let hub = scene.world.hub.clone();
         let owner = scene.world.owner.clone();
         async move { hub.create_key(&owner, request).await.unwrap().api_key.unwrap() }
     };
-    let reader = key("reader", &[Scope::Read]).await;
-    let caller = key("caller", &[Scope::Read, Scope::Call]).await;
+    let reader = key("reader", &[KeyScope::Read]).await;
+    let caller = key("caller", &[KeyScope::Read, KeyScope::Call]).await;
     let secret = |credentials: Option<&str>| {
-        Some(Authentication { scheme: "Bearer".to_owned(), credentials: credentials.map(str::to_owned) })
+        Some(PushAuthenticationInfo { scheme: "Bearer".to_owned(), credentials: credentials.map(str::to_owned) })
     };
     let config = PushConfig {
         id: Some("c".to_owned()),
@@ -36,14 +36,14 @@ async fn a_key_that_only_reads_does_not_learn_where_else_it_could_write() {
         authentication: secret(Some("xyz")),
         ..PushConfig::default()
     };
-    scene.owner().once(Ask::CreatePush(config.clone())).await.unwrap();
+    scene.owner().once(TestOperation::CreatePush(config.clone())).await.unwrap();
     let plain = PushConfig { token: None, authentication: secret(None), ..config.clone() };
     for (binding, version) in every_way() {
         for (key, wanted) in [(&reader, &plain), (&caller, &config)] {
             let client = scene.stranger(binding, version).key(key);
-            let got: PushConfig = client.once(Ask::get_push(&done, "c")).await.unwrap().parse().unwrap();
+            let got: PushConfig = client.once(TestOperation::get_push(&done, "c")).await.unwrap().parse().unwrap();
             assert_eq!(&got, wanted, "{binding:?} {version:?}");
-            let list: PushConfigList = client.once(Ask::list_pushes(&done)).await.unwrap().parse().unwrap();
+            let list: PushConfigList = client.once(TestOperation::list_pushes(&done)).await.unwrap().parse().unwrap();
             assert_eq!(list.configs, std::slice::from_ref(wanted), "{binding:?} {version:?}");
         }
     }
@@ -53,7 +53,7 @@ async fn a_key_that_only_reads_does_not_learn_where_else_it_could_write() {
 /// Hidden says who sees the card, anonymous says who is served: whoever was told the address may ask.
 #[tokio::test]
 async fn a_hidden_agent_that_serves_everybody_serves_those_who_know_where_it_is() {
-    let scene = Scene::start(world().agent("open")).await;
+    let scene = A2aFixture::start(world().agent("open")).await;
     scene.switch(json!({"hidden": true, "anonymous": true})).await;
     let card = http().get(format!("{}/a2a/{AGENT}/.well-known/agent-card.json", scene.world.url)).send().await.unwrap();
     assert_eq!(card.status(), 404);
@@ -69,22 +69,22 @@ async fn a_hidden_agent_that_serves_everybody_serves_those_who_know_where_it_is(
     scene.switch(json!({"hidden": true})).await;
     for (binding, version) in every_way() {
         let stranger = scene.stranger(binding, version);
-        let hidden = stranger.refused(Ask::get("x")).await;
-        let missing = crate::speak::Client { agent: "missing".to_owned(), ..stranger };
-        assert_eq!(hidden, missing.refused(Ask::get("x")).await, "{binding:?} {version:?}");
+        let hidden = stranger.refused(TestOperation::get("x")).await;
+        let missing = crate::speak::TestClient { agent: "missing".to_owned(), ..stranger };
+        assert_eq!(hidden, missing.refused(TestOperation::get("x")).await, "{binding:?} {version:?}");
     }
     scene.world.stop().await;
 }
 
 #[tokio::test]
 async fn strangers_are_pointed_to_the_pages_about_a2a() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for (binding, version) in every_way() {
-        let refusal = scene.stranger(binding, version).refused(Ask::get("x")).await;
+        let refusal = scene.stranger(binding, version).refused(TestOperation::get("x")).await;
         let wanted = "The request carries no credential. Send a key or a token of the hub as `Authorization: Bearer …`; \
                       see /docs/a2a.";
         assert_eq!(refusal.message, wanted, "{binding:?} {version:?}");
-        let wrong = scene.stranger(binding, version).key("ak_wrong").refused(Ask::get("x")).await;
+        let wrong = scene.stranger(binding, version).key("ak_wrong").refused(TestOperation::get("x")).await;
         assert!(!wrong.message.contains("admin.key"), "{}", wrong.message);
     }
     scene.world.stop().await;
@@ -94,13 +94,13 @@ async fn strangers_are_pointed_to_the_pages_about_a2a() {
 #[tokio::test]
 async fn the_list_begins_with_what_changed_last() {
     for world in [world(), world().on_sqlite()] {
-        let scene = Scene::start(world).await;
+        let scene = A2aFixture::start(world).await;
         let owner = scene.owner();
         let old = owner.send(request(steps("m1", json!([{"ask": "?"}, {"hold": true}])))).await.id;
         let new = owner.send(immediate(steps("m2", json!([{"hold": true}])))).await.id;
         owner.until(&new, TaskState::TaskStateWorking).await;
         let list = async || {
-            let found = owner.once(Ask::List(ListTasks::default())).await.unwrap();
+            let found = owner.once(TestOperation::List(ListTasks::default())).await.unwrap();
             found.parse::<TaskList>().unwrap().tasks.into_iter().map(|task| task.id).collect::<Vec<_>>()
         };
         assert_eq!(list().await, [new.clone(), old.clone()]);
@@ -115,7 +115,7 @@ async fn the_list_begins_with_what_changed_last() {
         assert_eq!(list().await, [old.clone(), new.clone()], "it works again since its answer");
         let changed = owner.get(&old).await.status.timestamp;
         let after = ListTasks { status_timestamp_after: changed, ..ListTasks::default() };
-        let found: TaskList = owner.once(Ask::List(after)).await.unwrap().parse().unwrap();
+        let found: TaskList = owner.once(TestOperation::List(after)).await.unwrap().parse().unwrap();
         assert_eq!(found.tasks.iter().map(|task| &task.id).collect::<Vec<_>>(), [&old]);
         scene.gate.add_permits(2);
         scene.world.stop().await;
@@ -124,9 +124,9 @@ async fn the_list_begins_with_what_changed_last() {
 
 #[tokio::test]
 async fn one_message_is_one_task_in_both_versions() {
-    let scene = Scene::start(world().on_sqlite()).await;
+    let scene = A2aFixture::start(world().on_sqlite()).await;
     let sent = request(message("m1", vec![Part::text("hello")]));
-    let first = scene.client(Binding::Rpc, Version::V10).send(sent.clone()).await.id;
+    let first = scene.client(TestBinding::Rpc, TestVersion::V10).send(sent.clone()).await.id;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         assert_eq!(client.send(sent.clone()).await.id, first, "{binding:?} {version:?}");

@@ -13,15 +13,15 @@ use attache_protocol::{
     },
 };
 use attache_store::{
-    Context, People as _, Store as _,
-    memory::Memory,
-    record::{NewKey, people::NewUser},
+    Store as _, UserStore as _, WriteContext,
+    memory::MemoryStore,
+    record::{NewKey, user::NewUser},
 };
 use tokio::{net::TcpListener, sync::oneshot};
 
 use crate::{
     obedient::{immediate, message},
-    speak::{Ask, Client, Version, every_way},
+    speak::{TestClient, TestOperation, TestVersion, every_way},
 };
 
 const NOBODYS: &str = "run_0193f6a1b2c37d4e8f90a1b2c3d4e5f6";
@@ -29,7 +29,7 @@ const NOBODYS: &str = "run_0193f6a1b2c37d4e8f90a1b2c3d4e5f6";
 #[tokio::test]
 async fn another_tenants_agents_and_tasks_are_not_there() {
     let data = tempfile::tempdir().unwrap();
-    let (store, env) = (Arc::new(Memory::new()), Env::system());
+    let (store, env) = (Arc::new(MemoryStore::new()), Env::system());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let options = Options::new(data.path().join("hub"), listener.local_addr().unwrap());
@@ -43,7 +43,7 @@ async fn another_tenants_agents_and_tasks_are_not_there() {
 
     let other = env.tenant_id();
     store.create_tenant(other, "other", env.now()).await.unwrap();
-    let context = || Context::new(other, Context::SYSTEM, env.now());
+    let context = || WriteContext::new(other, WriteContext::SYSTEM, env.now());
     let user = NewUser { id: env.user_id(), name: "owner".to_owned(), role: Role::Owner, password: None };
     let user = store.create_user(context(), user).await.unwrap();
     let secret = Kind::ApiKey.generate(&env);
@@ -71,20 +71,20 @@ async fn another_tenants_agents_and_tasks_are_not_there() {
     }
     for (binding, version) in every_way() {
         let who = format!("{binding:?} {version:?}");
-        let client = |agent: &str, key: &str| Client::new(binding, version, &url, agent).key(key);
+        let client = |agent: &str, key: &str| TestClient::new(binding, version, &url, agent).key(key);
         let sent = || immediate(message(&who, vec![Part::text("hello")]));
         let (own, foreign) = (client("worker", &ours).send(sent()).await, client("worker", &theirs).send(sent()).await);
         assert_ne!(own.id, foreign.id, "{who}: the same message of two tenants is two tasks");
-        let plain = |refusal: crate::speak::Refusal, id: &str| format!("{refusal:?}").replace(id, "ID");
-        for ask in [Ask::get, Ask::cancel, Ask::subscribe, Ask::list_pushes] {
+        let plain = |refusal: crate::speak::SpokenRefusal, id: &str| format!("{refusal:?}").replace(id, "ID");
+        for ask in [TestOperation::get, TestOperation::cancel, TestOperation::subscribe, TestOperation::list_pushes] {
             let seen = client("worker", &ours).refused(ask(&foreign.id)).await;
             let wanted = client("worker", &ours).refused(ask(NOBODYS)).await;
             assert_eq!(plain(seen, &foreign.id), plain(wanted, NOBODYS), "{who}");
         }
-        let seen = client("theirs", &ours).refused(Ask::Send(sent())).await;
-        assert_eq!(seen, client("missing", &ours).refused(Ask::Send(sent())).await, "{who}");
-        if version == Version::V10 {
-            let found = client("worker", &ours).once(Ask::List(ListTasks::default())).await.unwrap();
+        let seen = client("theirs", &ours).refused(TestOperation::Send(sent())).await;
+        assert_eq!(seen, client("missing", &ours).refused(TestOperation::Send(sent())).await, "{who}");
+        if version == TestVersion::V10 {
+            let found = client("worker", &ours).once(TestOperation::List(ListTasks::default())).await.unwrap();
             let found: TaskList = found.parse().unwrap();
             assert!(found.tasks.iter().all(|task| task.id != foreign.id) && !found.tasks.is_empty(), "{who}");
         }

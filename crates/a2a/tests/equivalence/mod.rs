@@ -13,33 +13,33 @@ use attache_protocol::{
 use futures_util::{FutureExt as _, future::BoxFuture};
 
 use crate::{
-    scene::{Scene, world},
-    speak::{Ask, Binding, Client, Refusal, Told, Version, every_way},
+    scene::{A2aFixture, world},
+    speak::{SpokenRefusal, TestAnswer, TestBinding, TestClient, TestOperation, TestVersion, every_way},
 };
-use scrub::{Names, sorted};
+use scrub::{ScrubbedIds, sorted};
 
 /// One telling of a scenario.
-pub struct Story {
-    pub scene: Scene,
-    pub client: Client,
+pub struct ScenarioRun {
+    pub scene: A2aFixture,
+    pub client: TestClient,
     /// What came back, each with what it was the answer to.
     told: Vec<(String, String)>,
-    names: Names,
+    names: ScrubbedIds,
 }
 
-type Scenario = (&'static str, for<'a> fn(&'a mut Story) -> BoxFuture<'a, ()>);
+type Scenario = (&'static str, for<'a> fn(&'a mut ScenarioRun) -> BoxFuture<'a, ()>);
 
 /// What a binding or a version has no way to ask, by the name of the answer.
-fn can_say(binding: Binding, version: Version, label: &str) -> bool {
+fn can_say(binding: TestBinding, version: TestVersion, label: &str) -> bool {
     match label {
         // 0.3 has no lists of tasks.
         "all tasks" | "first page" | "second page" | "those that failed" | "those of the context" => {
-            version == Version::V10
+            version == TestVersion::V10
         }
         // An empty text is an absent one in gRPC.
-        "an empty url" => binding != Binding::Grpc,
+        "an empty url" => binding != TestBinding::Grpc,
         // So is nought, where nobody thought of it.
-        "the last 0" => (binding, version) != (Binding::Grpc, Version::V03),
+        "the last 0" => (binding, version) != (TestBinding::Grpc, TestVersion::V03),
         _ => true,
     }
 }
@@ -56,12 +56,12 @@ const LOST: &[(&str, &str)] = &[
 ];
 
 /// What came back, and what the log says.
-type Telling = (Vec<(String, String)>, Vec<String>);
+type ScenarioTrace = (Vec<(String, String)>, Vec<String>);
 
 #[tokio::test]
 async fn every_binding_of_every_version_tells_the_same_story() {
     let mut different = Vec::new();
-    let mut tellings: Vec<(Binding, Version, Vec<Option<Telling>>)> = Vec::new();
+    let mut tellings: Vec<(TestBinding, TestVersion, Vec<Option<ScenarioTrace>>)> = Vec::new();
     for (binding, version) in every_way() {
         let told = tell_all(binding, version).await;
         tellings.push((binding, version, told));
@@ -96,8 +96,8 @@ async fn every_binding_of_every_version_tells_the_same_story() {
 }
 
 /// Every scenario with an agent of its own; `None` where one broke.
-async fn tell_all(binding: Binding, version: Version) -> Vec<Option<Telling>> {
-    let begin = || Scene::start(world().agent("nobody").tuned(scenarios::tune));
+async fn tell_all(binding: TestBinding, version: TestVersion) -> Vec<Option<ScenarioTrace>> {
+    let begin = || A2aFixture::start(world().agent("nobody").tuned(scenarios::tune));
     let mut scene = begin().await;
     let mut tellings = Vec::new();
     for (at, (_, scenario)) in scenarios::ALL.iter().enumerate() {
@@ -124,29 +124,29 @@ fn first_difference<T: std::fmt::Debug + PartialEq>(wanted: &[T], got: &[T]) -> 
 }
 
 async fn tell(
-    scene: Scene,
-    scenario: for<'a> fn(&'a mut Story) -> BoxFuture<'a, ()>,
-    binding: Binding,
-    version: Version,
-) -> (Telling, Scene) {
+    scene: A2aFixture,
+    scenario: for<'a> fn(&'a mut ScenarioRun) -> BoxFuture<'a, ()>,
+    binding: TestBinding,
+    version: TestVersion,
+) -> (ScenarioTrace, A2aFixture) {
     let client = scene.client(binding, version);
     let before = scene.world.hub.audit(&scene.world.owner, None, Some(1)).await.unwrap().head;
-    let mut story = Story { scene, client, told: Vec::new(), names: Names::default() };
+    let mut story = ScenarioRun { scene, client, told: Vec::new(), names: ScrubbedIds::default() };
     scenario(&mut story).await;
     let log = story.log(before).await;
     ((story.told, log), story.scene)
 }
 
-// === impl Story ===
+// === impl ScenarioRun ===
 
-impl Story {
+impl ScenarioRun {
     /// The rows that the scenario left, in the run's own order.
     async fn log(&self, after: i64) -> Vec<String> {
         let page = self.scene.world.hub.audit(&self.scene.world.owner, Some(after), Some(200)).await.unwrap();
         // What an earlier scenario left behind may still end.
         let runs: Vec<RunId> =
             page.events.iter().filter(|row| row.kind == "task.created").filter_map(|row| row.run).collect();
-        let (mut log, mut names) = (Vec::new(), Names::default());
+        let (mut log, mut names) = (Vec::new(), ScrubbedIds::default());
         for row in page.events.iter().filter(|row| row.run.is_some_and(|run| runs.contains(&run))) {
             let line = format!("{} {} {:?} {}", row.kind, row.actor, row.run_seq, row.data.get());
             log.push(names.scrub(&line));
@@ -173,22 +173,22 @@ impl Story {
         self.told.push((label.to_owned(), text));
     }
 
-    fn refused(&mut self, label: &str, refusal: &Refusal) {
+    fn refused(&mut self, label: &str, refusal: &SpokenRefusal) {
         self.note(label, &format!("refused: {}", refusal.says()));
     }
 
     /// Asks, and notes the answer or the refusal. What the version cannot ask is left out.
-    pub async fn ask(&mut self, label: &str, ask: Ask) -> Option<Json> {
+    pub async fn ask(&mut self, label: &str, ask: TestOperation) -> Option<Json> {
         if !self.client.can(&ask) {
             assert!(!can_say(self.client.binding, self.client.version, label), "{label} can be asked");
             return None;
         }
         match self.client.ask(ask).await {
-            Ok(Told::Once(answer)) => {
+            Ok(TestAnswer::Once(answer)) => {
                 self.note(label, answer.get());
                 Some(answer)
             }
-            Ok(Told::Stream(_)) => panic!("{label} is a stream"),
+            Ok(TestAnswer::Stream(_)) => panic!("{label} is a stream"),
             Err(refusal) => {
                 self.refused(label, &refusal);
                 None
@@ -206,7 +206,7 @@ impl Story {
     /// Opens a stream of a message whose first step is to hold, lets it go on, and notes what comes from there on. Whether
     /// the task shows first as submitted or as working depends on who is quicker.
     pub async fn stream(&mut self, label: &str, message: Message) -> Vec<Json> {
-        let mut incoming = self.client.open(Ask::Stream(crate::obedient::request(message))).await.unwrap();
+        let mut incoming = self.client.open(TestOperation::Stream(crate::obedient::request(message))).await.unwrap();
         let first = incoming.next().await.unwrap();
         assert!(first.get().starts_with(r#"{"task":{"id":"run_"#), "a stream begins with the task: {}", first.get());
         if first.get().contains("TASK_STATE_SUBMITTED") {

@@ -1,21 +1,21 @@
 //! The scenarios.
 
-use attache_client::egress::{Guard, Policy};
+use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::Options;
 use attache_protocol::{
     Json,
     wire::a2a::{
-        Authentication, Content, GetTask, ListTasks, Message, Part, PushConfig, Role, SendConfiguration, SendMessage,
-        TaskList, TaskState,
+        A2aRole, GetTask, ListTasks, Message, Part, PartContent, PushAuthenticationInfo, PushConfig, SendConfiguration,
+        SendMessage, TaskList, TaskState,
     },
 };
 use futures_util::FutureExt as _;
 use serde_json::json;
 
-use super::{Scenario, Story};
+use super::{Scenario, ScenarioRun};
 use crate::{
     obedient::{immediate, message, request, steps},
-    speak::{Ask, Version},
+    speak::{TestOperation, TestVersion},
 };
 
 pub const ALL: &[Scenario] = &[
@@ -51,7 +51,7 @@ pub const ALL: &[Scenario] = &[
 
 /// Subscribers are on this machine.
 pub fn tune(options: &mut Options) {
-    options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
+    options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
 }
 
 fn text(id: &str, text: &str) -> Message {
@@ -62,28 +62,28 @@ fn to(task: &str, message: Message) -> Message {
     Message { task_id: Some(task.to_owned()), ..message }
 }
 
-async fn blocking(story: &mut Story) {
+async fn blocking(story: &mut ScenarioRun) {
     let task = story.send("the task", request(text("m1", "hello"))).await;
-    story.ask("read again", Ask::get(&task.id)).await;
+    story.ask("read again", TestOperation::get(&task.id)).await;
 }
 
-async fn answered_at_once(story: &mut Story) {
+async fn answered_at_once(story: &mut ScenarioRun) {
     story.client.agent = "nobody".to_owned();
     let task = story.send("waits for a worker", immediate(text("m1", "hello"))).await;
     assert_eq!(task.status.state, TaskState::TaskStateSubmitted);
-    story.ask("still waits", Ask::get(&task.id)).await;
+    story.ask("still waits", TestOperation::get(&task.id)).await;
 }
 
-async fn stream(story: &mut Story) {
+async fn stream(story: &mut ScenarioRun) {
     story.stream("updates", steps("m1", json!([{"hold": true}, {"output": {"text": "hello"}}]))).await;
 }
 
-async fn chunks(story: &mut Story) {
+async fn chunks(story: &mut ScenarioRun) {
     let told = json!([{"hold": true}, {"chunk": "one "}, {"chunk": "two "}, {"output": {"text": "one two three"}}]);
     story.stream("updates", steps("m1", told)).await;
 }
 
-async fn artifacts(story: &mut Story) {
+async fn artifacts(story: &mut ScenarioRun) {
     let made = json!([
         {"artifact": {"artifact_id": "a1", "name": "words", "parts": [{"text": "hello"}]}},
         {"artifact": {"artifact_id": "a2", "parts": [
@@ -98,7 +98,7 @@ async fn artifacts(story: &mut Story) {
     assert_eq!(task.artifacts.as_ref().map(Vec::len), Some(5), "{task:?}");
 }
 
-async fn pieces(story: &mut Story) {
+async fn pieces(story: &mut ScenarioRun) {
     let made = json!([
         {"hold": true},
         {"artifact": {"artifact_id": "a1", "name": "book", "parts": [{"text": "one"}]}},
@@ -109,14 +109,14 @@ async fn pieces(story: &mut Story) {
     story.stream("updates", steps("m1", made)).await;
 }
 
-async fn numbers(story: &mut Story) {
+async fn numbers(story: &mut ScenarioRun) {
     let exact = r#"{"b":42,"huge":1e400,"timestamp":"2026-01-01T00:00:00+00:00","z":9007199254740993}"#;
     let told = format!(
         r#"{{"steps":[{{"artifact":{{"artifact_id":"a1","parts":[{{"data":{exact},"metadata":{exact}}}]}}}},{{"repeat":true}}]}}"#
     );
     let sent = Message {
         metadata: Some(Json::from_text(exact).unwrap()),
-        ..message("m1", vec![Part::new(Content::Data(Json::from_text(told).unwrap()))])
+        ..message("m1", vec![Part::new(PartContent::Data(Json::from_text(told).unwrap()))])
     };
     let metadata = Some(Json::from_text(exact).unwrap());
     let task = story.send("the task", SendMessage { metadata, ..request(sent) }).await;
@@ -124,29 +124,29 @@ async fn numbers(story: &mut Story) {
     assert_eq!(whole.get().matches(exact).count(), 9, "in history, in the artifact and in the answer: {}", whole.get());
 }
 
-async fn files(story: &mut Story) {
+async fn files(story: &mut ScenarioRun) {
     let raw = Part {
         filename: Some("a.bin".to_owned()),
         media_type: Some("application/x-thing".to_owned()),
-        ..Part::new(Content::Raw("AAEC/w==".to_owned()))
+        ..Part::new(PartContent::Raw("AAEC/w==".to_owned()))
     };
     let url = Part {
         filename: Some("b.html".to_owned()),
         media_type: Some("text/html".to_owned()),
-        ..Part::new(Content::Url("https://example.org/b".to_owned()))
+        ..Part::new(PartContent::Url("https://example.org/b".to_owned()))
     };
     let told = steps("m1", json!([{"repeat": true}]));
     let parts = [vec![raw, url], told.parts.clone()].concat();
     story.send("the task", request(Message { parts, ..told })).await;
 }
 
-async fn thoughts(story: &mut Story) {
+async fn thoughts(story: &mut ScenarioRun) {
     let told = json!([{"hold": true}, {"thought": "hm"}, {"log": "a line"}, {"progress": "half"},
         {"tool_call": {"name": "ls", "n": 1}}, {"output": {"text": "done"}}]);
     story.stream("updates", steps("m1", told)).await;
 }
 
-async fn input(story: &mut Story) {
+async fn input(story: &mut ScenarioRun) {
     let task = story.send("asks", request(steps("m1", json!([{"ask": "Which one?"}, {"ask": "Really?"}])))).await;
     assert_eq!(task.status.state, TaskState::TaskStateInputRequired);
     let task = story.send("asks again", request(to(&task.id, text("m2", "the left one")))).await;
@@ -156,11 +156,11 @@ async fn input(story: &mut Story) {
     assert_eq!(task.status.state, TaskState::TaskStateCompleted);
 }
 
-async fn input_stream(story: &mut Story) {
+async fn input_stream(story: &mut ScenarioRun) {
     let updates =
         story.stream("asks", steps("m1", json!([{"hold": true}, {"ask": "Which one?"}, {"hold": true}]))).await;
     let id = task_id(&updates);
-    let answered = Ask::Stream(request(to(&id, text("m2", "the left one"))));
+    let answered = TestOperation::Stream(request(to(&id, text("m2", "the left one"))));
     let mut incoming = story.client.open(answered).await.unwrap();
     let first = incoming.next().await.unwrap();
     story.note("goes on", first.get());
@@ -175,7 +175,7 @@ fn task_id(updates: &[Json]) -> String {
     last.split(r#""taskId":""#).nth(1).unwrap().split('"').next().unwrap().to_owned()
 }
 
-async fn permission(story: &mut Story, approved: bool) {
+async fn permission(story: &mut ScenarioRun, approved: bool) {
     let task = story.send("waits for a person", request(steps("m1", json!([{"permit": ["shell"]}])))).await;
     assert_eq!(task.status.state, TaskState::TaskStateAuthRequired);
     story.scene.decide(approved).await;
@@ -184,19 +184,19 @@ async fn permission(story: &mut Story, approved: bool) {
 }
 
 /// 0.3 ends its stream where a permission is waited for, 1.0 does not; both show the same up to there.
-async fn permission_stream(story: &mut Story) {
+async fn permission_stream(story: &mut ScenarioRun) {
     let told = json!([{"hold": true}, {"permit": ["shell"]}]);
-    let mut incoming = story.client.open(Ask::Stream(request(steps("m1", told)))).await.unwrap();
+    let mut incoming = story.client.open(TestOperation::Stream(request(steps("m1", told)))).await.unwrap();
     story.scene.open_gate();
     let mut seen = incoming.up_to("TASK_STATE_AUTH_REQUIRED").await;
     let asked = seen.pop().unwrap();
     story.note("waits for a person", asked.get());
     let task = task_id(&[asked]);
-    if story.client.version == Version::V03 {
+    if story.client.version == TestVersion::V03 {
         assert!(incoming.next().await.is_none(), "the event was the last");
     }
     story.scene.decide(true).await;
-    if story.client.version == Version::V10 {
+    if story.client.version == TestVersion::V10 {
         let rest = incoming.rest().await;
         assert!(rest.last().unwrap().get().contains("TASK_STATE_COMPLETED"), "{rest:?}");
     }
@@ -204,30 +204,30 @@ async fn permission_stream(story: &mut Story) {
     story.note("decided", Json::of(&task).get());
 }
 
-async fn rejected(story: &mut Story) {
+async fn rejected(story: &mut ScenarioRun) {
     let task = story.send("the task", request(steps("m1", json!([{"reject": "not today"}])))).await;
     assert_eq!(task.status.state, TaskState::TaskStateRejected);
 }
 
-async fn failed(story: &mut Story) {
+async fn failed(story: &mut ScenarioRun) {
     let task = story.send("the task", request(steps("m1", json!([{"chunk": "so "}, {"fail": "it broke"}])))).await;
     assert_eq!(task.status.state, TaskState::TaskStateFailed);
 }
 
-async fn cancelled(story: &mut Story) {
+async fn cancelled(story: &mut ScenarioRun) {
     let task = story.client.send(immediate(steps("m1", json!([{"hold": true}])))).await;
     story.client.until(&task.id, TaskState::TaskStateWorking).await;
-    story.ask("cancelled", Ask::cancel(&task.id)).await;
-    story.ask("cancelled again", Ask::cancel(&task.id)).await;
+    story.ask("cancelled", TestOperation::cancel(&task.id)).await;
+    story.ask("cancelled again", TestOperation::cancel(&task.id)).await;
 }
 
-async fn lists(story: &mut Story) {
+async fn lists(story: &mut ScenarioRun) {
     let mut contexts = Vec::new();
     for (id, told) in [("m1", json!([])), ("m2", json!([{"fail": "no"}])), ("m3", json!([]))] {
         contexts.push(story.client.send(request(steps(id, told))).await.context_id);
     }
     story.note("sent", "three");
-    let list = |request: ListTasks| Ask::List(ListTasks { history_length: Some(0), ..request });
+    let list = |request: ListTasks| TestOperation::List(ListTasks { history_length: Some(0), ..request });
     story.ask("all tasks", list(ListTasks::default())).await;
     let page = ListTasks { page_size: Some(2), include_artifacts: Some(true), ..ListTasks::default() };
     if let Some(found) = story.ask_page("first page", list(page.clone())).await {
@@ -241,9 +241,9 @@ async fn lists(story: &mut Story) {
     story.ask("those of the context", list(context)).await;
 }
 
-impl Story {
+impl ScenarioRun {
     /// A page, without its token, which is not the same twice.
-    async fn ask_page(&mut self, label: &str, ask: Ask) -> Option<TaskList> {
+    async fn ask_page(&mut self, label: &str, ask: TestOperation) -> Option<TaskList> {
         if !self.client.can(&ask) {
             return None;
         }
@@ -254,7 +254,7 @@ impl Story {
     }
 }
 
-async fn pushes(story: &mut Story) {
+async fn pushes(story: &mut ScenarioRun) {
     let task = story.client.send(immediate(steps("m1", json!([{"hold": true}])))).await;
     story.client.until(&task.id, TaskState::TaskStateWorking).await;
     let config = PushConfig {
@@ -262,64 +262,68 @@ async fn pushes(story: &mut Story) {
         // Nobody listens there, and nothing is sent: the task does not change any more.
         url: "http://127.0.0.1:9/told".to_owned(),
         token: Some("word".to_owned()),
-        authentication: Some(Authentication { scheme: "Bearer".to_owned(), credentials: Some("xyz".to_owned()) }),
+        authentication: Some(PushAuthenticationInfo {
+            scheme: "Bearer".to_owned(),
+            credentials: Some("xyz".to_owned()),
+        }),
         ..PushConfig::default()
     };
-    story.ask("made", Ask::create_push(&task.id, config.clone())).await;
+    story.ask("made", TestOperation::create_push(&task.id, config.clone())).await;
     let unnamed = PushConfig { id: None, token: None, authentication: None, ..config };
-    story.ask("made without a name", Ask::create_push(&task.id, unnamed.clone())).await;
-    story.ask("read", Ask::get_push(&task.id, "mine")).await;
-    story.ask("listed", Ask::list_pushes(&task.id)).await;
-    story.ask("deleted", Ask::delete_push(&task.id, "mine")).await;
-    story.ask("deleted again", Ask::delete_push(&task.id, "mine")).await;
-    story.ask("read again", Ask::get_push(&task.id, "mine")).await;
-    story.ask("what is left", Ask::list_pushes(&task.id)).await;
+    story.ask("made without a name", TestOperation::create_push(&task.id, unnamed.clone())).await;
+    story.ask("read", TestOperation::get_push(&task.id, "mine")).await;
+    story.ask("listed", TestOperation::list_pushes(&task.id)).await;
+    story.ask("deleted", TestOperation::delete_push(&task.id, "mine")).await;
+    story.ask("deleted again", TestOperation::delete_push(&task.id, "mine")).await;
+    story.ask("read again", TestOperation::get_push(&task.id, "mine")).await;
+    story.ask("what is left", TestOperation::list_pushes(&task.id)).await;
     let private = PushConfig { url: "http://127.0.0.2/told".to_owned(), ..unnamed };
-    story.ask("a private address", Ask::create_push(&task.id, private)).await;
+    story.ask("a private address", TestOperation::create_push(&task.id, private)).await;
 }
 
-async fn unknown(story: &mut Story) {
+async fn unknown(story: &mut ScenarioRun) {
     for (kind, id) in [("no id", "mine"), ("nobody's", "run_0193f6a1b2c37d4e8f90a1b2c3d4e5f6")] {
-        story.ask(&format!("get {kind}"), Ask::get(id)).await;
-        story.ask(&format!("cancel {kind}"), Ask::cancel(id)).await;
-        story.ask(&format!("send {kind}"), Ask::Send(request(to(id, text("m1", "hello"))))).await;
-        for (name, ask) in
-            [("stream", Ask::Stream(request(to(id, text("m1", "hello"))))), ("subscribe", Ask::subscribe(id))]
-        {
+        story.ask(&format!("get {kind}"), TestOperation::get(id)).await;
+        story.ask(&format!("cancel {kind}"), TestOperation::cancel(id)).await;
+        story.ask(&format!("send {kind}"), TestOperation::Send(request(to(id, text("m1", "hello"))))).await;
+        for (name, ask) in [
+            ("stream", TestOperation::Stream(request(to(id, text("m1", "hello"))))),
+            ("subscribe", TestOperation::subscribe(id)),
+        ] {
             let refusal = story.client.refused(ask).await;
             story.note(&format!("{name} {kind}"), &refusal.says());
         }
         let config = PushConfig { url: "http://127.0.0.1:9/".to_owned(), ..PushConfig::default() };
-        story.ask(&format!("create push {kind}"), Ask::create_push(id, config)).await;
-        story.ask(&format!("get push {kind}"), Ask::get_push(id, "c")).await;
-        story.ask(&format!("list pushes {kind}"), Ask::list_pushes(id)).await;
-        story.ask(&format!("delete push {kind}"), Ask::delete_push(id, "c")).await;
+        story.ask(&format!("create push {kind}"), TestOperation::create_push(id, config)).await;
+        story.ask(&format!("get push {kind}"), TestOperation::get_push(id, "c")).await;
+        story.ask(&format!("list pushes {kind}"), TestOperation::list_pushes(id)).await;
+        story.ask(&format!("delete push {kind}"), TestOperation::delete_push(id, "c")).await;
     }
 }
 
-async fn wrong(story: &mut Story) {
-    story.ask("no message id", Ask::Send(request(text("", "hello")))).await;
-    story.ask("no parts", Ask::Send(request(message("m1", Vec::new())))).await;
-    let agent = Message { role: Role::Agent, ..text("m1", "hello") };
-    story.ask("an agent's role", Ask::Send(request(agent))).await;
-    let everything = Message { role: Role::Agent, ..message("", Vec::new()) };
-    story.ask("everything", Ask::Send(request(everything))).await;
+async fn wrong(story: &mut ScenarioRun) {
+    story.ask("no message id", TestOperation::Send(request(text("", "hello")))).await;
+    story.ask("no parts", TestOperation::Send(request(message("m1", Vec::new())))).await;
+    let agent = Message { role: A2aRole::Agent, ..text("m1", "hello") };
+    story.ask("an agent's role", TestOperation::Send(request(agent))).await;
+    let everything = Message { role: A2aRole::Agent, ..message("", Vec::new()) };
+    story.ask("everything", TestOperation::Send(request(everything))).await;
     let configuration = SendConfiguration { history_length: Some(-1), ..SendConfiguration::default() };
     let negative = SendMessage { configuration: Some(configuration), ..request(text("m1", "hello")) };
-    story.ask("a negative history", Ask::Send(negative)).await;
+    story.ask("a negative history", TestOperation::Send(negative)).await;
     let empty = PushConfig { url: String::new(), ..PushConfig::default() };
-    story.ask("an empty url", Ask::create_push("run_0193f6a1b2c37d4e8f90a1b2c3d4e5f6", empty)).await;
+    story.ask("an empty url", TestOperation::create_push("run_0193f6a1b2c37d4e8f90a1b2c3d4e5f6", empty)).await;
 }
 
-async fn terminal(story: &mut Story) {
+async fn terminal(story: &mut ScenarioRun) {
     let task = story.client.send(request(text("m1", "hello"))).await;
-    story.ask("a message", Ask::Send(request(to(&task.id, text("m2", "more"))))).await;
-    story.ask("a cancellation", Ask::cancel(&task.id)).await;
-    let refusal = story.client.refused(Ask::subscribe(&task.id)).await;
+    story.ask("a message", TestOperation::Send(request(to(&task.id, text("m2", "more"))))).await;
+    story.ask("a cancellation", TestOperation::cancel(&task.id)).await;
+    let refusal = story.client.refused(TestOperation::subscribe(&task.id)).await;
     story.note("a subscription", &refusal.says());
 }
 
-async fn resent(story: &mut Story) {
+async fn resent(story: &mut ScenarioRun) {
     let first = story.send("sent", request(text("m1", "hello"))).await;
     let again = story.send("sent again", request(text("m1", "hello"))).await;
     assert_eq!(first.id, again.id);
@@ -327,7 +331,7 @@ async fn resent(story: &mut Story) {
     assert_ne!(first.id, other.id);
 }
 
-async fn context(story: &mut Story) {
+async fn context(story: &mut ScenarioRun) {
     let first = story.send("a context of the hub", request(text("m1", "one"))).await;
     let on = Message { context_id: Some(first.context_id.clone()), ..text("m2", "two") };
     let second = story.send("goes on", request(on)).await;
@@ -338,32 +342,35 @@ async fn context(story: &mut Story) {
     assert_eq!((third.context_id, fourth.context_id), ("my own".to_owned(), "my own".to_owned()));
     let held = story.client.send(request(steps("m5", json!([{"ask": "?"}])))).await;
     let elsewhere = Message { context_id: Some("my own".to_owned()), ..to(&held.id, text("m6", "x")) };
-    story.ask("another context than the task's", Ask::Send(request(elsewhere))).await;
+    story.ask("another context than the task's", TestOperation::Send(request(elsewhere))).await;
 }
 
-async fn reply(story: &mut Story) {
+async fn reply(story: &mut ScenarioRun) {
     let told = json!([{"output": {"text": "hello", "reply": "message"}}]);
-    let answer = story.ask("the message", Ask::Send(request(steps("m1", told)))).await.unwrap();
+    let answer = story.ask("the message", TestOperation::Send(request(steps("m1", told)))).await.unwrap();
     assert!(answer.get().starts_with(r#"{"message":{"#), "{}", answer.get());
 }
 
-async fn history(story: &mut Story) {
+async fn history(story: &mut ScenarioRun) {
     let task = story.client.send(request(steps("m1", json!([{"ask": "Which one?"}])))).await;
     story.client.send(request(to(&task.id, text("m2", "the left one")))).await;
     for length in [None, Some(0), Some(1), Some(2), Some(10)] {
-        let ask = Ask::Get(GetTask { history_length: length, ..GetTask { id: task.id.clone(), ..GetTask::default() } });
+        let ask = TestOperation::Get(GetTask {
+            history_length: length,
+            ..GetTask { id: task.id.clone(), ..GetTask::default() }
+        });
         let label = length.map_or("everything".to_owned(), |length| format!("the last {length}"));
         story.ask(&label, ask).await;
     }
 }
 
-async fn subscribed(story: &mut Story) {
+async fn subscribed(story: &mut ScenarioRun) {
     let task =
         story.client.send(immediate(steps("m1", json!([{"chunk": "one "}, {"hold": true}, {"chunk": "two"}])))).await;
     story.scene.until_said(&task.id, "one ").await;
     let mut all = Vec::new();
     for _ in 0..3 {
-        all.push(story.client.open(Ask::subscribe(&task.id)).await.unwrap());
+        all.push(story.client.open(TestOperation::subscribe(&task.id)).await.unwrap());
     }
     let mut seen = Vec::new();
     for incoming in &mut all {
@@ -380,6 +387,6 @@ async fn subscribed(story: &mut Story) {
     story.note("updates", &text.join("\n"));
 }
 
-async fn card(story: &mut Story) {
-    story.ask("the card", Ask::Card).await;
+async fn card(story: &mut ScenarioRun) {
+    story.ask("the card", TestOperation::Card).await;
 }

@@ -6,11 +6,11 @@ use attache_protocol::{Json, Timestamp};
 
 /// Ids by the order in which they were first seen.
 #[derive(Debug, Default)]
-pub struct Names(BTreeMap<String, String>);
+pub struct ScrubbedIds(BTreeMap<String, String>);
 
-// === impl Names ===
+// === impl ScrubbedIds ===
 
-impl Names {
+impl ScrubbedIds {
     pub fn scrub(&mut self, text: &str) -> String {
         let mut clean = String::with_capacity(text.len());
         let mut rest = text;
@@ -84,7 +84,7 @@ fn time(text: &str) -> Option<usize> {
 
 #[test]
 fn only_ids_and_times_are_taken_out() {
-    let mut names = Names::default();
+    let mut names = ScrubbedIds::default();
     let run = "run_0193f6a1b2c37d4e8f90a1b2c3d4e5f6";
     let text = format!(r#"{{"id":"{run}","at":"2026-11-15T12:00:00.123Z","to":"{run}-3","n":1.50}}"#);
     assert_eq!(names.scrub(&text), r#"{"id":"<run 1>","at":"TIME","to":"<run 1>-3","n":1.50}"#);

@@ -1,23 +1,23 @@
 //! Every binding of both versions: an agent whose card offers one alone is put to work over it.
 
 use attache_client::{
-    a2a::{Credentials, discover},
-    egress::{Guard, Policy},
+    a2a::{PeerCredentials, discover},
+    egress::{EgressGuard, EgressPolicy},
 };
 use attache_protocol::{
-    rules::{recovery::Recovery, run::Status},
-    wire::ask::InputRequest,
+    rules::{recovery::Recovery, run::RunStatus},
+    wire::input_request::GiveInputRequest,
 };
 use serde_json::{Value, json};
 
 use super::{
-    ours::{Ours, result},
-    script::Script,
+    ours::{OwnHubPeer, result},
+    script::ScriptedPeer,
 };
-use crate::{obedient::Obedient, scene::AGENT};
+use crate::{obedient::ScriptedA2aAgent, scene::AGENT};
 
 /// The interface of the published card with this binding and version, as its card has it.
-async fn card(theirs: &Ours, version: &str, binding: &str) -> Value {
+async fn card(theirs: &OwnHubPeer, version: &str, binding: &str) -> Value {
     let path = format!("/a2a/{AGENT}/.well-known/agent-card.json");
     let about = json!({"name": "one", "description": "d", "version": "1", "capabilities": {"streaming": true}});
     let mut card = about;
@@ -40,14 +40,14 @@ async fn card(theirs: &Ours, version: &str, binding: &str) -> Value {
 }
 
 async fn works(version: &'static str, binding: &str) {
-    let theirs = Ours::tuned(|options| options.default_agent = Some(AGENT.to_owned())).await;
-    let agent = Obedient::default();
+    let theirs = OwnHubPeer::tuned(|options| options.default_agent = Some(AGENT.to_owned())).await;
+    let agent = ScriptedA2aAgent::default();
     let _hosted = theirs.hub.host(&theirs.owner, AGENT, agent).await.unwrap();
-    let script = Script::start(version).await;
+    let script = ScriptedPeer::start(version).await;
     script.card(&card(&theirs, version, binding).await.to_string());
-    let ours = Ours::start().await;
-    let guard = Guard::new(Policy { allow: vec!["127.0.0.0/8".parse().unwrap()] });
-    let found = discover(&guard, &script.url, &Credentials::none(), &[]).await.unwrap();
+    let ours = OwnHubPeer::start().await;
+    let guard = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.0/8".parse().unwrap()] });
+    let found = discover(&guard, &script.url, &PeerCredentials::none(), &[]).await.unwrap();
     let pin = Some(found.fingerprint.to_string());
     let added = ours.try_add("outside", &script.url, Some(&theirs.key), pin).await.unwrap().peer.unwrap();
     assert_eq!((added.binding.as_deref(), added.protocol_version.as_deref()), (Some(binding), Some(version)));
@@ -62,14 +62,14 @@ async fn works(version: &'static str, binding: &str) {
     let waiting = ours.when(run, |run| run.waiting.is_some()).await;
     let asked = waiting.waits_for.unwrap();
     assert_eq!((waiting.recovery, asked.what.as_str()), (Some(Recovery::RemoteWaiting), "which colour?"));
-    let answer = InputRequest {
+    let answer = GiveInputRequest {
         text: Some("blue".to_owned()),
         input_request_id: asked.id.parse().ok(),
-        ..InputRequest::default()
+        ..GiveInputRequest::default()
     };
     ours.hub.give_input(&ours.owner, run, answer).await.unwrap();
     let ended = ours.ended(run).await;
-    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    assert_eq!(ended.status, RunStatus::Completed, "{ended:?}");
     assert!(result(&ended)["text"].as_str().unwrap().ends_with("answered blue"), "{ended:?}");
     let texts: Vec<_> = result(&ended)["artifacts"][0]["parts"].as_array().unwrap().clone();
     assert_eq!(texts.iter().filter_map(|part| part["text"].as_str()).collect::<String>(), "one two", "{ended:?}");
@@ -83,7 +83,7 @@ async fn works(version: &'static str, binding: &str) {
     let is_cancelled = async {
         loop {
             let theirs = theirs.hub.runs(&theirs.owner, Default::default()).await.unwrap().task_runs;
-            if theirs.iter().any(|run| run.status == Status::Cancelled) {
+            if theirs.iter().any(|run| run.status == RunStatus::Cancelled) {
                 return theirs.len();
             }
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;

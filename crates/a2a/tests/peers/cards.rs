@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use attache_hub::Options;
 use attache_protocol::{
-    rules::{recovery::Recovery, run::Status},
+    rules::{recovery::Recovery, run::RunStatus},
     wire::{a2a::TaskState, account::TrustRequest},
 };
 use serde_json::json;
 
-use super::{ours::Ours, script::Script};
+use super::{ours::OwnHubPeer, script::ScriptedPeer};
 
 /// Signed, without a word of where the key is.
 const SIGNED: &str = r#"{"name":"signed","supportedInterfaces":[{"url":"{url}/rpc","protocolBinding":"JSONRPC",
@@ -29,7 +29,7 @@ fn at(interface: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_card_that_has_changed_is_noticed_before_anything_is_sent() {
-    let (script, ours) = (Script::start("1.0").await, Ours::tuned(when_needed).await);
+    let (script, ours) = (ScriptedPeer::start("1.0").await, OwnHubPeer::tuned(when_needed).await);
     ours.add("outside", &script.url, None).await;
     let first = ours.run("outside", json!({"text": "hello"})).await;
     ours.in_state(first, Recovery::RemoteRunning).await;
@@ -37,25 +37,25 @@ async fn a_card_that_has_changed_is_noticed_before_anything_is_sent() {
     assert!(reads >= 1 && unchanged >= 1, "it is asked whether it changed, and not for the whole: {reads} {unchanged}");
     script.describe("somebody else");
     let second = ours.run("outside", json!({"text": "the secret plan"})).await;
-    let held = async |ours: &Ours| ours.events(second).await.iter().any(|(kind, _)| kind == "task.requeued");
+    let held = async |ours: &OwnHubPeer| ours.events(second).await.iter().any(|(kind, _)| kind == "task.requeued");
     while !held(&ours).await {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let run = ours.when(second, |run| run.status == Status::Pending).await;
+    let run = ours.when(second, |run| run.status == RunStatus::Pending).await;
     let peer = ours.peer("outside").await;
     assert!(peer.problem.as_ref().is_some_and(|why| why.contains("attache agents trust")), "{peer:?}");
     assert_eq!((run.attempt, script.sent().len()), (0, 1), "what was sent before is followed, and nothing new is sent");
     script.tell(TaskState::TaskStateCompleted, "the first");
-    assert_eq!(ours.ended(first).await.status, Status::Completed);
+    assert_eq!(ours.ended(first).await.status, RunStatus::Completed);
     ours.hub.trust_peer(&ours.owner, "outside", TrustRequest { card_pin: peer.offered_pin }).await.unwrap();
     ours.in_state(second, Recovery::RemoteRunning).await;
     script.tell(TaskState::TaskStateCompleted, "the second");
-    assert_eq!(ours.ended(second).await.status, Status::Completed);
+    assert_eq!(ours.ended(second).await.status, RunStatus::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signature_that_cannot_be_verified_is_not_believed() {
-    let (script, ours) = (Script::start("1.0").await, Ours::tuned(when_needed).await);
+    let (script, ours) = (ScriptedPeer::start("1.0").await, OwnHubPeer::tuned(when_needed).await);
     script.card(SIGNED);
     let refused = ours.try_add("outside", &script.url, None, None).await.unwrap_err();
     let (why, pin) = refused.message.split_once("--card-pin ").expect(&refused.message);
@@ -77,14 +77,14 @@ async fn a_signature_that_cannot_be_verified_is_not_believed() {
     };
     let peer = peer.await;
     assert!(peer.problem.as_ref().is_some_and(|why| why.contains("who signed it cannot be verified")), "{peer:?}");
-    ours.when(held, |run| run.status == Status::Pending).await;
+    ours.when(held, |run| run.status == RunStatus::Pending).await;
     assert_eq!(script.sent().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_does_not_go_where_a_card_leads_it() {
-    let (script, thief) = (Script::start("1.0").await, Script::start("1.0").await);
-    let ours = Ours::tuned(when_needed).await;
+    let (script, thief) = (ScriptedPeer::start("1.0").await, ScriptedPeer::start("1.0").await);
+    let ours = OwnHubPeer::tuned(when_needed).await;
     let elsewhere = at(&format!("{}/rpc", thief.url));
     script.card(&elsewhere);
     let refused = ours.try_add("outside", &script.url, Some("hunter2"), None).await.unwrap_err();
@@ -117,7 +117,7 @@ async fn a_key_does_not_go_where_a_card_leads_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_spoken_here_is_said_at_once() {
-    let (script, ours) = (Script::start("1.0").await, Ours::start().await);
+    let (script, ours) = (ScriptedPeer::start("1.0").await, OwnHubPeer::start().await);
     let spoken = "and none of it is spoken here: JSON-RPC, HTTP+JSON or gRPC of A2A 1.0 or 0.3.";
     let grpc =
         r#"{"name":"x","supportedInterfaces":[{"url":"{url}","protocolBinding":"GRPC","protocolVersion":"2.0"}]}"#;

@@ -5,20 +5,20 @@ use std::time::Duration;
 use attache_hub::control::RunQuery;
 use attache_protocol::{
     RunId,
-    rules::{recovery::Recovery, run::Status},
-    wire::{ask::InputRequest, run::Run},
+    rules::{recovery::Recovery, run::RunStatus},
+    wire::{input_request::GiveInputRequest, run::Run},
 };
 use serde_json::json;
 
-use super::ours::{Ours, result};
+use super::ours::{OwnHubPeer, result};
 use crate::{
-    obedient::Obedient,
-    scene::{AGENT, Scene, world},
+    obedient::ScriptedA2aAgent,
+    scene::{A2aFixture, AGENT, world},
 };
 
-async fn both() -> (Scene, Ours) {
-    let theirs = Scene::start(world()).await;
-    let ours = Ours::start().await;
+async fn both() -> (A2aFixture, OwnHubPeer) {
+    let theirs = A2aFixture::start(world()).await;
+    let ours = OwnHubPeer::start().await;
     let url = format!("{}/a2a/{AGENT}", theirs.world.url);
     ours.add("outside", &url, Some(theirs.world.owner_key.expose())).await;
     (theirs, ours)
@@ -29,7 +29,7 @@ fn steps(steps: serde_json::Value) -> serde_json::Value {
 }
 
 /// The runs that the other hub made of ours.
-async fn theirs_of(theirs: &Scene) -> Vec<Run> {
+async fn theirs_of(theirs: &A2aFixture) -> Vec<Run> {
     let query = RunQuery::default();
     theirs.world.hub.runs(&theirs.world.owner, query).await.unwrap().task_runs
 }
@@ -46,7 +46,7 @@ async fn a_run_is_done_by_an_agent_of_another_hub() {
     ]);
     let run = ours.run("outside", steps(made)).await;
     let ended = ours.ended(run).await;
-    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    assert_eq!(ended.status, RunStatus::Completed, "{ended:?}");
     let output = result(&ended);
     assert_eq!(output["message"], json!({"parts": [{"text": "bye"}]}), "{output}");
     assert_eq!(output["artifacts"][0]["artifact_id"], json!("a1"), "{output}");
@@ -81,12 +81,12 @@ async fn a_question_of_the_agent_goes_to_our_caller_and_the_answer_back() {
     assert_eq!(waiting.recovery, Some(Recovery::RemoteWaiting));
     let asked = ours.events(run).await.into_iter().find(|(kind, _)| kind == "task.input_required").unwrap().1;
     assert_eq!(asked["prompt"], json!("which colour?"));
-    let answer = InputRequest { text: Some("blue".to_owned()), ..InputRequest::default() };
+    let answer = GiveInputRequest { text: Some("blue".to_owned()), ..GiveInputRequest::default() };
     ours.hub.give_input(&ours.owner, run, answer).await.unwrap();
     let ended = ours.ended(run).await;
     assert_eq!(
         (ended.status, result(&ended)["text"].clone()),
-        (Status::Completed, json!("answered blue")),
+        (RunStatus::Completed, json!("answered blue")),
         "{ended:?}"
     );
     assert_eq!(theirs_of(&theirs).await.len(), 1, "the answer went to the same task");
@@ -108,7 +108,7 @@ async fn what_is_cancelled_here_is_cancelled_there() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    assert_eq!(ended.await.unwrap().status, Status::Cancelled);
+    assert_eq!(ended.await.unwrap().status, RunStatus::Cancelled);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,40 +121,48 @@ async fn our_hub_goes_on_after_a_restart_without_a_second_execution() {
     ours.when(run, |run| run.waiting.is_some()).await;
     // Also while it waits for an answer.
     let ours = ours.restart().await;
-    let answer = InputRequest { text: Some("yes".to_owned()), ..InputRequest::default() };
+    let answer = GiveInputRequest { text: Some("yes".to_owned()), ..GiveInputRequest::default() };
     ours.hub.give_input(&ours.owner, run, answer).await.unwrap();
     let ended = ours.ended(run).await;
-    assert_eq!((ended.status, result(&ended)["text"].clone()), (Status::Completed, json!("answered yes")), "{ended:?}");
+    assert_eq!(
+        (ended.status, result(&ended)["text"].clone()),
+        (RunStatus::Completed, json!("answered yes")),
+        "{ended:?}"
+    );
     assert_eq!((theirs_of(&theirs).await.len(), ended.attempt), (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_hub_goes_on_after_it_was_killed_without_a_second_execution() {
-    let theirs = Scene::start(world()).await;
-    let ours = Ours::mortal().await;
+    let theirs = A2aFixture::start(world()).await;
+    let ours = OwnHubPeer::mortal().await;
     ours.add("outside", &format!("{}/a2a/{AGENT}", theirs.world.url), Some(theirs.world.owner_key.expose())).await;
     let run = ours.run("outside", steps(json!([{"hold": true}]))).await;
     ours.in_state(run, Recovery::RemoteRunning).await;
     let ours = ours.reborn().await;
     theirs.gate.add_permits(1);
     let ended = ours.ended(run).await;
-    assert_eq!((ended.status, ended.attempt, theirs_of(&theirs).await.len()), (Status::Completed, 1, 1), "{ended:?}");
+    assert_eq!(
+        (ended.status, ended.attempt, theirs_of(&theirs).await.len()),
+        (RunStatus::Completed, 1, 1),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_breaks_is_taken_up_again() {
-    let (theirs, cable) = Ours::behind_a_cable().await;
-    let agent = Obedient::default();
+    let (theirs, cable) = OwnHubPeer::behind_a_cable().await;
+    let agent = ScriptedA2aAgent::default();
     let gate = agent.gate.clone();
     let _hosted = theirs.hub.host(&theirs.owner, AGENT, agent).await.unwrap();
-    let ours = Ours::start().await;
+    let ours = OwnHubPeer::start().await;
     ours.add("outside", &format!("{}/a2a/{AGENT}", theirs.url), Some(&theirs.key)).await;
     let piece = |text: &str, append: bool| json!({"artifact": {"artifact_id": "a1", "parts": [{"text": text}], "append": append}});
     let made =
         [piece("one ", false), json!({"hold": true}), piece("two ", true), json!({"hold": true}), piece("three", true)];
     let run = ours.run("outside", steps(json!(made))).await;
     for seen in ["one ", "two "] {
-        let is_there = async |ours: &Ours| {
+        let is_there = async |ours: &OwnHubPeer| {
             let events = ours.events(run).await;
             events.iter().any(|(kind, data)| kind == "artifact.changed" && data.to_string().contains(seen))
         };
@@ -166,11 +174,11 @@ async fn a_stream_that_breaks_is_taken_up_again() {
         gate.add_permits(1);
     }
     let ended = ours.ended(run).await;
-    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    assert_eq!(ended.status, RunStatus::Completed, "{ended:?}");
     let parts = json!([{"text": "one "}, {"text": "two "}, {"text": "three"}]);
     assert_eq!(result(&ended)["artifacts"][0]["parts"], parts, "{ended:?}");
     let there = theirs.hub.runs(&theirs.owner, RunQuery::default()).await.unwrap().task_runs;
-    assert_eq!((there.len(), cable.harm().cuts >= 2), (1, true));
+    assert_eq!((there.len(), cable.fault_counts().cuts >= 2), (1, true));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,7 +186,7 @@ async fn the_key_of_an_outside_agent_is_shown_nowhere() {
     let (theirs, ours) = both().await;
     let key = theirs.world.owner_key.expose();
     let run = ours.run("outside", json!({"text": "hello"})).await;
-    assert_eq!(ours.ended(run).await.status, Status::Completed);
+    assert_eq!(ours.ended(run).await.status, RunStatus::Completed);
     for path in [
         "/api/v1/agent-accounts/outside".to_owned(),
         "/api/v1/agent-accounts".to_owned(),

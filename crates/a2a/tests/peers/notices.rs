@@ -2,25 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use attache_client::egress::{Guard, Policy};
+use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::{Options, control::DeliveryQuery};
 use attache_protocol::{
-    rules::{recovery::Recovery, run::Status},
+    rules::{recovery::Recovery, run::RunStatus},
     wire::{
         a2a::{Message, Part, TaskState},
         delivery::DeliveryState,
-        run::Waiting,
+        run::WaitReason,
     },
 };
 use serde_json::json;
 
 use super::{
-    ours::{Ours, result},
-    script::Script,
+    ours::{OwnHubPeer, result},
+    script::ScriptedPeer,
 };
 use crate::{
     obedient::{message, request},
-    scene::{AGENT, Scene, world},
+    scene::{A2aFixture, AGENT, world},
 };
 
 /// Less than an agent that waits for an answer is looked at by itself.
@@ -37,16 +37,16 @@ async fn post(url: &str) -> (u16, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_hub_tells_ours_and_ours_looks() {
-    let theirs = Scene::start(world().tuned(|options| {
-        options.egress = Guard::new(Policy { allow: vec!["127.0.0.0/8".parse().unwrap()] });
+    let theirs = A2aFixture::start(world().tuned(|options| {
+        options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.0/8".parse().unwrap()] });
     }));
     let theirs = theirs.await;
     theirs.switch(json!({"streaming": false})).await;
-    let ours = Ours::tuned(reachable).await;
+    let ours = OwnHubPeer::tuned(reachable).await;
     let url = format!("{}/a2a/{AGENT}", theirs.world.url);
     ours.add("outside", &url, Some(theirs.world.owner_key.expose())).await;
     let run = ours.run("outside", json!({"text": "work", "context": {"steps": [{"ask": "which one?"}]}})).await;
-    ours.when(run, |run| run.waiting == Some(Waiting::Input)).await;
+    ours.when(run, |run| run.waiting == Some(WaitReason::Input)).await;
     // Somebody answers there.
     let there = theirs.world.hub.runs(&theirs.world.owner, Default::default()).await.unwrap().task_runs;
     let task_id = Some(there[0].task_run_id.to_string());
@@ -56,7 +56,7 @@ async fn another_hub_tells_ours_and_ours_looks() {
     assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
     assert_eq!(
         (ended.status, result(&ended)["text"].clone()),
-        (Status::Completed, json!("answered the left one")),
+        (RunStatus::Completed, json!("answered the left one")),
         "{ended:?}"
     );
     let told = theirs.world.hub.deliveries(&theirs.world.owner, DeliveryQuery::default()).await.unwrap().deliveries;
@@ -66,7 +66,7 @@ async fn another_hub_tells_ours_and_ours_looks() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_repeated_and_late_news_change_nothing() {
-    let (script, ours) = (Script::start("1.0").await, Ours::tuned(reachable).await);
+    let (script, ours) = (ScriptedPeer::start("1.0").await, OwnHubPeer::tuned(reachable).await);
     script.card(
         r#"{"name":"x","capabilities":{"pushNotifications":true},"supportedInterfaces":[{"url":"{url}/rpc",
         "protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}"#,
@@ -80,7 +80,7 @@ async fn wrong_repeated_and_late_news_change_nothing() {
     assert_eq!(token.len(), 48, "nobody guesses it");
     script.tell(TaskState::TaskStateInputRequired, "which one?");
     assert_eq!(post(&push.url).await, (200, String::new()));
-    ours.when(run, |run| run.waiting == Some(Waiting::Input)).await;
+    ours.when(run, |run| run.waiting == Some(WaitReason::Input)).await;
     script.tell(TaskState::TaskStateWorking, "never mind");
     let wrong = format!("{}/a2a/-/push-notices/{}", ours.url, "0".repeat(48));
     assert_eq!(post(&wrong).await, (200, String::new()), "who guesses learns nothing");
@@ -93,7 +93,7 @@ async fn wrong_repeated_and_late_news_change_nothing() {
     script.tell(TaskState::TaskStateCompleted, "done");
     post(&push.url).await;
     let ended = ours.ended(run).await;
-    assert_eq!((ended.status, script.sent().len()), (Status::Completed, 1));
+    assert_eq!((ended.status, script.sent().len()), (RunStatus::Completed, 1));
     // Of a task that has ended.
     let before = ours.events(run).await;
     assert_eq!(post(&push.url).await, (200, String::new()));

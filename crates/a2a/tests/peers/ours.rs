@@ -2,19 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use attache_client::egress::{Guard, Policy};
+use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::{Handle, Hub, Options, Principal, control::CallHeaders, control::CreatedRun, router, serve};
 use attache_protocol::{
     Json, RunId,
     env::Env,
-    rules::{recovery::Recovery, run::Status},
+    rules::{recovery::Recovery, run::RunStatus},
     wire::{
         account::{Account, AccountRequest, PeerInfo, PeerRequest},
         run::{CreateRunRequest, Run},
     },
 };
-use attache_store::sqlite::Sqlite;
-use attache_testkit::{Faults, Proxy};
+use attache_store::sqlite::SqliteStore;
+use attache_testkit::{FaultyProxy, ProxyFaults};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot, task::JoinHandle, time::timeout};
@@ -22,9 +22,9 @@ use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot, task::JoinHandle,
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A cable that is only cut by hand.
-const CALM: Faults = Faults { cut: 0, halve: 0, duplicate: 0, delay: 0, longest_delay: Duration::ZERO };
+const CALM: ProxyFaults = ProxyFaults { cut: 0, halve: 0, duplicate: 0, delay: 0, max_delay: Duration::ZERO };
 
-pub(super) struct Ours {
+pub(super) struct OwnHubPeer {
     pub(super) hub: Handle,
     pub(super) owner: Principal,
     pub(super) url: String,
@@ -34,13 +34,13 @@ pub(super) struct Ours {
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
     /// Of a hub that can be killed.
-    runtime: Option<Mortal>,
+    runtime: Option<AbortingRuntime>,
 }
 
 /// A runtime that does not wait for what runs in it.
-struct Mortal(Option<Runtime>);
+struct AbortingRuntime(Option<Runtime>);
 
-impl Ours {
+impl OwnHubPeer {
     pub(super) async fn start() -> Self {
         Self::tuned(|_| {}).await
     }
@@ -57,7 +57,7 @@ impl Ours {
     async fn born(data: TempDir) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let ours = runtime.spawn(Self::open(data, |_| {})).await.unwrap();
-        Self { runtime: Some(Mortal(Some(runtime))), ..ours }
+        Self { runtime: Some(AbortingRuntime(Some(runtime))), ..ours }
     }
 
     /// The same hub again, after it was killed in the middle of everything.
@@ -69,9 +69,9 @@ impl Ours {
     }
 
     /// A hub that is reached by its cable alone, which can be cut.
-    pub(super) async fn behind_a_cable() -> (Self, Proxy) {
+    pub(super) async fn behind_a_cable() -> (Self, FaultyProxy) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let cable = Proxy::start(listener.local_addr().unwrap(), 1, CALM).await.unwrap();
+        let cable = FaultyProxy::start(listener.local_addr().unwrap(), 1, CALM).await.unwrap();
         let url = format!("http://{}", cable.address);
         (Self::serve(tempfile::tempdir().unwrap(), listener, Some(url), |_| {}).await, cable)
     }
@@ -85,11 +85,11 @@ impl Ours {
         let address = listener.local_addr().unwrap();
         let mut options = Options::new(data.path().join("hub"), address);
         options.public_url = public_url;
-        options.egress = Guard::new(Policy { allow: vec!["127.0.0.0/8".parse().unwrap()] });
+        options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.0/8".parse().unwrap()] });
         options.cards_every = Duration::from_millis(200);
         tune(&mut options);
         let key_file = options.data.join("admin.key");
-        let store = Sqlite::open(&data.path().join("hub.db")).unwrap();
+        let store = SqliteStore::open(&data.path().join("hub.db")).unwrap();
         let hub = Hub::start(options, Arc::new(store), Env::system()).await.unwrap();
         let routes = router(hub.clone()).merge(attache_a2a::router(hub.clone()));
         let (stop, stopped) = oneshot::channel::<()>();
@@ -167,7 +167,7 @@ impl Ours {
     }
 
     pub(super) async fn in_state(&self, run: RunId, recovery: Recovery) -> Run {
-        self.when(run, |run| run.status == Status::Running && run.recovery == Some(recovery)).await
+        self.when(run, |run| run.status == RunStatus::Running && run.recovery == Some(recovery)).await
     }
 
     pub(super) async fn get(&self, path: &str) -> String {
@@ -200,7 +200,7 @@ impl Ours {
     }
 }
 
-impl Drop for Mortal {
+impl Drop for AbortingRuntime {
     fn drop(&mut self) {
         self.0.take().unwrap().shutdown_background();
     }

@@ -9,7 +9,7 @@ use attache_protocol::{
     Json,
     json::Members,
     wire::a2a::{
-        Fault, Message, Method, Part, PushConfig, Request as RpcRequest, Role, SendMessage, SendMessageResponse, Task,
+        A2aRole, Fault, Message, Method, Part, PushConfig, RpcRequest, SendMessage, SendMessageResponse, Task,
         TaskList, TaskState, TaskStatus, v03,
     },
 };
@@ -22,7 +22,7 @@ use axum::{
 };
 
 #[derive(Clone)]
-pub(super) struct Script {
+pub(super) struct ScriptedPeer {
     pub(super) url: String,
     version: &'static str,
     state: Arc<Mutex<Inner>>,
@@ -41,12 +41,12 @@ struct Inner {
     keys: Vec<Option<String>>,
     /// Where it was asked to tell what happens.
     pushes: Vec<PushConfig>,
-    mood: Mood,
+    mood: PeerBehavior,
 }
 
 /// How it behaves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Mood {
+pub(super) enum PeerBehavior {
     #[default]
     Good,
     /// It answers nothing.
@@ -63,7 +63,7 @@ pub(super) enum Mood {
     Stumbles,
 }
 
-impl Script {
+impl ScriptedPeer {
     pub(super) async fn start(version: &'static str) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -73,7 +73,7 @@ impl Script {
         script
     }
 
-    pub(super) fn mood(&self, mood: Mood) {
+    pub(super) fn mood(&self, mood: PeerBehavior) {
         self.state.lock().unwrap().mood = mood;
     }
 
@@ -101,7 +101,7 @@ impl Script {
     /// What every task does from now on, and what is said of it.
     pub(super) fn tell(&self, state: TaskState, said: &str) {
         for task in self.state.lock().unwrap().tasks.values_mut() {
-            let message = message(said, Role::Agent, said);
+            let message = message(said, A2aRole::Agent, said);
             task.status = TaskStatus { state, message: Some(message), timestamp: None };
         }
     }
@@ -115,7 +115,7 @@ impl Script {
     }
 }
 
-fn message(id: &str, role: Role, text: &str) -> Message {
+fn message(id: &str, role: A2aRole, text: &str) -> Message {
     Message {
         message_id: id.to_owned(),
         role,
@@ -128,13 +128,13 @@ fn message(id: &str, role: Role, text: &str) -> Message {
     }
 }
 
-async fn answer(State(script): State<Script>, request: Request) -> Response {
+async fn answer(State(script): State<ScriptedPeer>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let header = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
     let (path, known, key) = (parts.uri.path().to_owned(), header("if-none-match"), header("authorization"));
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let mut inner = script.state.lock().unwrap();
-    if inner.mood == Mood::Down {
+    if inner.mood == PeerBehavior::Down {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
     match path.as_str() {
@@ -170,21 +170,21 @@ fn rpc(version: &str, inner: &mut Inner, body: &Bytes) -> Response {
     let is_new = version == "1.0";
     let method = if is_new { Method::from_name(&request.method) } else { Method::from_old_name(&request.method) };
     let params = request.params.unwrap();
-    let task = |task: Task| if is_new { Json::of(&task) } else { Json::of(&v03::Task::from(task)) };
+    let task = |task: Task| if is_new { Json::of(&task) } else { Json::of(&v03::TaskV03::from(task)) };
     let result = match method.unwrap() {
         Method::SendMessage => {
             let sent: SendMessage =
-                if is_new { params.parse().unwrap() } else { params.parse::<v03::SendParams>().unwrap().into() };
+                if is_new { params.parse().unwrap() } else { params.parse::<v03::SendParamsV03>().unwrap().into() };
             let made = begin(inner, sent);
-            if inner.mood == Mood::LosesReplies {
+            if inner.mood == PeerBehavior::LosesReplies {
                 let broken = futures_util::stream::iter([Err::<Bytes, _>(std::io::Error::other("lost"))]);
                 return Body::from_stream(broken).into_response();
             }
             match inner.mood {
-                Mood::Stumbles => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-                Mood::Mumbles => Ok(Json::from_text(r#"{"task":{"id":7}}"#).unwrap()),
-                Mood::Sloppy => Ok(sloppy(is_new, &made.id)),
-                Mood::Good | Mood::Down | Mood::LosesReplies | Mood::Forgets => {
+                PeerBehavior::Stumbles => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+                PeerBehavior::Mumbles => Ok(Json::from_text(r#"{"task":{"id":7}}"#).unwrap()),
+                PeerBehavior::Sloppy => Ok(sloppy(is_new, &made.id)),
+                PeerBehavior::Good | PeerBehavior::Down | PeerBehavior::LosesReplies | PeerBehavior::Forgets => {
                     Ok(if is_new { Json::of(&SendMessageResponse::Task(made)) } else { task(made) })
                 }
             }
@@ -197,7 +197,7 @@ fn rpc(version: &str, inner: &mut Inner, body: &Bytes) -> Response {
         }),
         Method::ListTasks => {
             let tasks: Vec<Task> =
-                if inner.mood == Mood::Forgets { vec![] } else { inner.tasks.values().cloned().collect() };
+                if inner.mood == PeerBehavior::Forgets { vec![] } else { inner.tasks.values().cloned().collect() };
             let total_size = i32::try_from(tasks.len()).unwrap();
             Ok(Json::of(&TaskList { tasks, next_page_token: String::new(), page_size: 100, total_size }))
         }
@@ -229,7 +229,7 @@ fn begin(inner: &mut Inner, sent: SendMessage) -> Task {
 
 fn find(inner: &Inner, params: &Json) -> Result<Task, Fault> {
     let id = params.parse::<Members>().unwrap().text("id").unwrap();
-    let found = inner.tasks.get(&id).filter(|_| inner.mood != Mood::Forgets);
+    let found = inner.tasks.get(&id).filter(|_| inner.mood != PeerBehavior::Forgets);
     found.cloned().ok_or(Fault::TaskNotFound)
 }
 

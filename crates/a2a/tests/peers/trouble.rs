@@ -1,7 +1,7 @@
 //! Agents that go away, forget, lose replies or change their cards; and agents that only know 0.3 and no streams.
 
 use attache_protocol::{
-    rules::{recovery::Recovery, run::Status},
+    rules::{recovery::Recovery, run::RunStatus},
     wire::{
         a2a::{Part, TaskState},
         account::{AccountRequest, PeerRequest, TrustRequest},
@@ -10,13 +10,13 @@ use attache_protocol::{
 use serde_json::json;
 
 use super::{
-    ours::{Ours, PATIENCE, result},
-    script::{Mood, Script},
+    ours::{OwnHubPeer, PATIENCE, result},
+    script::{PeerBehavior, ScriptedPeer},
 };
 
-async fn both(version: &'static str) -> (Script, Ours) {
-    let script = Script::start(version).await;
-    let ours = Ours::start().await;
+async fn both(version: &'static str) -> (ScriptedPeer, OwnHubPeer) {
+    let script = ScriptedPeer::start(version).await;
+    let ours = OwnHubPeer::start().await;
     ours.add("outside", &script.url, None).await;
     (script, ours)
 }
@@ -31,7 +31,11 @@ async fn an_agent_without_streams_is_polled_in_either_version() {
         ours.in_state(run, Recovery::RemoteRunning).await;
         script.tell(TaskState::TaskStateCompleted, "all done");
         let ended = ours.ended(run).await;
-        assert_eq!((ended.status, result(&ended)["text"].clone()), (Status::Completed, json!("all done")), "{version}");
+        assert_eq!(
+            (ended.status, result(&ended)["text"].clone()),
+            (RunStatus::Completed, json!("all done")),
+            "{version}"
+        );
         let sent = script.sent();
         assert_eq!((sent.len(), sent[0].message_id.clone()), (1, run.to_string()), "ours, once");
         assert_eq!(sent[0].parts[0], Part::text("hello"));
@@ -45,34 +49,34 @@ async fn an_agent_that_is_away_for_a_while_is_waited_for() {
     let (script, ours) = both("0.3").await;
     let run = ours.run("outside", json!({"text": "hello"})).await;
     ours.in_state(run, Recovery::RemoteRunning).await;
-    script.mood(Mood::Down);
+    script.mood(PeerBehavior::Down);
     ours.in_state(run, Recovery::Unreachable).await;
     // Our own hub may go away at the same time.
     let ours = ours.restart().await;
-    script.mood(Mood::Good);
+    script.mood(PeerBehavior::Good);
     ours.in_state(run, Recovery::RemoteRunning).await;
     script.tell(TaskState::TaskStateCompleted, "back");
-    assert_eq!(ours.ended(run).await.status, Status::Completed);
+    assert_eq!(ours.ended(run).await.status, RunStatus::Completed);
     assert_eq!(script.sent().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_reply_never_becomes_a_second_execution() {
     let (script, ours) = both("1.0").await;
-    script.mood(Mood::LosesReplies);
+    script.mood(PeerBehavior::LosesReplies);
     let run = ours.run("outside", json!({"text": "hello"})).await;
     ours.in_state(run, Recovery::RemoteRunning).await;
     assert_eq!(ours.native(run).await[0].1, "theirs-1", "it was found by our message");
     script.tell(TaskState::TaskStateCompleted, "found");
-    assert_eq!(ours.ended(run).await.status, Status::Completed);
+    assert_eq!(ours.ended(run).await.status, RunStatus::Completed);
     assert_eq!(script.sent().len(), 1);
 
     // 0.3 has no list, so nobody can know.
     let (script, ours) = both("0.3").await;
-    script.mood(Mood::LosesReplies);
+    script.mood(PeerBehavior::LosesReplies);
     let run = ours.run("outside", json!({"text": "hello"})).await;
     let ended = ours.ended(run).await;
-    assert_eq!((ended.status, result(&ended)["code"].clone()), (Status::Failed, json!("runtime_lost")), "{ended:?}");
+    assert_eq!((ended.status, result(&ended)["code"].clone()), (RunStatus::Failed, json!("runtime_lost")), "{ended:?}");
     assert_eq!(script.sent().len(), 1);
 }
 
@@ -81,17 +85,19 @@ async fn a_lost_reply_never_becomes_a_second_execution() {
 async fn what_servers_of_others_really_send_is_read() {
     for version in ["1.0", "0.3"] {
         let (script, ours) = both(version).await;
-        script.mood(Mood::Sloppy);
+        script.mood(PeerBehavior::Sloppy);
         let run = ours.run("outside", json!({"text": "hello"})).await;
         let ended = ours.ended(run).await;
-        assert_eq!(ended.status, Status::Completed, "{version}: {ended:?}");
+        assert_eq!(ended.status, RunStatus::Completed, "{version}: {ended:?}");
         assert_eq!(result(&ended)["artifacts"][0]["parts"], json!([{"text": "it is done"}]), "{version}: {ended:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_cannot_be_read_is_told_as_what_it_is() {
-    for (mood, why) in [(Mood::Mumbles, "said something that is not A2A"), (Mood::Stumbles, "status 500")] {
+    for (mood, why) in
+        [(PeerBehavior::Mumbles, "said something that is not A2A"), (PeerBehavior::Stumbles, "status 500")]
+    {
         let (script, ours) = both("0.3").await;
         script.mood(mood);
         let run = ours.run("outside", json!({"text": "hello"})).await;
@@ -109,10 +115,10 @@ async fn a_task_that_the_agent_forgot_is_lost_and_not_sent_again() {
     let (script, ours) = both("1.0").await;
     let run = ours.run("outside", json!({"text": "hello"})).await;
     ours.in_state(run, Recovery::RemoteRunning).await;
-    script.mood(Mood::Forgets);
+    script.mood(PeerBehavior::Forgets);
     ours.in_state(run, Recovery::RemoteMissing).await;
     let ended = ours.ended(run).await;
-    assert_eq!((ended.status, result(&ended)["code"].clone()), (Status::Failed, json!("runtime_lost")));
+    assert_eq!((ended.status, result(&ended)["code"].clone()), (RunStatus::Failed, json!("runtime_lost")));
     assert_eq!(script.sent().len(), 1);
     assert_eq!(ours.native(run).await.last().unwrap().2, "TASK_STATE_WORKING", "what it said last stays");
 }
@@ -129,7 +135,7 @@ async fn a_cancelled_run_is_cancelled_at_an_agent_of_0_3() {
         }
     };
     tokio::time::timeout(PATIENCE, cancelled).await.unwrap();
-    assert_eq!(ours.read(run).await.status, Status::Cancelled);
+    assert_eq!(ours.read(run).await.status, RunStatus::Cancelled);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -153,26 +159,26 @@ async fn a_card_that_changes_is_not_used_until_it_is_trusted() {
     let run = ours.run("outside", json!({"text": "hello"})).await;
     let stale = TrustRequest { card_pin: before.card_pin };
     ours.hub.trust_peer(&ours.owner, "outside", stale).await.expect_err("another card was looked at");
-    ours.when(run, |run| run.status == Status::Pending).await;
+    ours.when(run, |run| run.status == RunStatus::Pending).await;
     assert_eq!(script.sent().len(), 0, "nothing is sent");
     let seen = TrustRequest { card_pin: changed.offered_pin.clone() };
     let trusted = ours.hub.trust_peer(&ours.owner, "outside", seen).await.unwrap().peer.unwrap();
     assert_eq!((trusted.card_pin, trusted.offered_pin, trusted.problem), (changed.offered_pin, None, None));
     ours.in_state(run, Recovery::RemoteRunning).await;
     script.tell(TaskState::TaskStateCompleted, "with the new card");
-    assert_eq!(ours.ended(run).await.status, Status::Completed);
+    assert_eq!(ours.ended(run).await.status, RunStatus::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_registers_itself_by_its_url() {
-    let (script, ours) = (Script::start("0.3").await, Ours::start().await);
+    let (script, ours) = (ScriptedPeer::start("0.3").await, OwnHubPeer::start().await);
     let body = json!({"agent_id": "itself", "url": script.url});
     let (status, registered) = ours.post("/api/a2a/register", body.clone()).await;
     assert_eq!((status, &registered["agent_id"]), (200, &json!("itself")), "{registered}");
     let run = ours.run("itself", json!({"text": "hello"})).await;
     ours.in_state(run, Recovery::RemoteRunning).await;
     script.tell(TaskState::TaskStateCompleted, "done");
-    assert_eq!(ours.ended(run).await.status, Status::Completed);
+    assert_eq!(ours.ended(run).await.status, RunStatus::Completed);
     let first = registered["api_key"].as_str().unwrap();
     ours.hub.authenticate_key(first).await.unwrap();
     let (_, again) = ours.post("/api/a2a/register", body).await;

@@ -4,43 +4,43 @@ use std::time::Duration;
 
 use attache_protocol::{
     Json,
-    rules::{recovery::Recovery, run::Status},
+    rules::{recovery::Recovery, run::RunStatus},
     wire::{
-        a2a::{Content, Message, Part, Task, TaskState},
-        ask::InputRequest,
-        run::Waiting,
+        a2a::{Message, Part, PartContent, Task, TaskState},
+        input_request::GiveInputRequest,
+        run::WaitReason,
     },
 };
 use serde_json::{Value, json};
 
 use super::{
-    ours::{Ours, result},
-    script::Script,
+    ours::{OwnHubPeer, result},
+    script::ScriptedPeer,
 };
 use crate::{
     obedient::{message, request, steps},
-    scene::{AGENT, Scene, world},
-    speak::{Ask, Binding, Client, Version},
+    scene::{A2aFixture, AGENT, world},
+    speak::{TestBinding, TestClient, TestOperation, TestVersion},
 };
 
-async fn hubs() -> (Scene, Ours) {
-    let theirs = Scene::start(world()).await;
-    let ours = Ours::start().await;
+async fn hubs() -> (A2aFixture, OwnHubPeer) {
+    let theirs = A2aFixture::start(world()).await;
+    let ours = OwnHubPeer::start().await;
     let url = format!("{}/a2a/{AGENT}", theirs.world.url);
     ours.add("outside", &url, Some(theirs.world.owner_key.expose())).await;
     (theirs, ours)
 }
 
-async fn scripted(version: &'static str) -> (Script, Ours) {
-    let script = Script::start(version).await;
-    let ours = Ours::start().await;
+async fn scripted(version: &'static str) -> (ScriptedPeer, OwnHubPeer) {
+    let script = ScriptedPeer::start(version).await;
+    let ours = OwnHubPeer::start().await;
     ours.add("outside", &script.url, None).await;
     (script, ours)
 }
 
 /// Our owner, at the agent that stands for the one outside.
-fn client(ours: &Ours, version: Version) -> Client {
-    Client::new(Binding::Rpc, version, &ours.url, "outside").key(&ours.key)
+fn client(ours: &OwnHubPeer, version: TestVersion) -> TestClient {
+    TestClient::new(TestBinding::Rpc, version, &ours.url, "outside").key(&ours.key)
 }
 
 fn said(task: &Task) -> Vec<Part> {
@@ -53,7 +53,7 @@ fn told(task: &Task, id: &str, text: &str) -> Message {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permission_there_is_one_that_our_caller_waits_for() {
-    for version in [Version::V10, Version::V03] {
+    for version in [TestVersion::V10, TestVersion::V03] {
         let (theirs, ours) = hubs().await;
         let client = client(&ours, version);
         // Blocking: it answers, since the task waits for somebody.
@@ -62,7 +62,8 @@ async fn a_permission_there_is_one_that_our_caller_waits_for() {
         let task = client.send(sent).await;
         assert_eq!(task.status.state, TaskState::TaskStateAuthRequired);
         let parts = said(&task);
-        let [Part { content: Content::Text(text), .. }, Part { content: Content::Data(data), .. }] = &parts[..] else {
+        let [Part { content: PartContent::Text(text), .. }, Part { content: PartContent::Data(data), .. }] = &parts[..]
+        else {
             panic!("{parts:?}")
         };
         assert_eq!(text, "A person must allow `shell` before this goes on: it was told so");
@@ -73,7 +74,7 @@ async fn a_permission_there_is_one_that_our_caller_waits_for() {
         assert_eq!(data["decide_url"], url);
         // People see it too, and the task is found by its state.
         let run = ours.read(task.id.parse().unwrap()).await;
-        assert_eq!((run.waiting, run.recovery), (Some(Waiting::Approval), Some(Recovery::RemoteWaiting)));
+        assert_eq!((run.waiting, run.recovery), (Some(WaitReason::Approval), Some(Recovery::RemoteWaiting)));
         let events = ours.events(run.task_run_id).await;
         let required = events.iter().find(|(kind, _)| kind == "task.authorization_required").unwrap().1.clone();
         let prompt = format!("The agent outside waits to be authorized, and goes on by itself then.\n{text}\n{url}");
@@ -90,7 +91,7 @@ async fn a_permission_there_is_one_that_our_caller_waits_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_caller_says_while_a_permission_is_waited_for_goes_there_and_grants_nothing() {
     let (theirs, ours) = hubs().await;
-    let client = client(&ours, Version::V10);
+    let client = client(&ours, TestVersion::V10);
     let task = client.send(request(steps("m-1", json!([{"permit": ["shell"]}])))).await;
     let after = client.send(request(told(&task, "m-2", "rather not in /tmp"))).await;
     assert_eq!(after.status.state, TaskState::TaskStateAuthRequired, "a person there still has to decide");
@@ -111,20 +112,20 @@ async fn an_authorization_is_waited_for_through_a_restart_and_by_polling() {
         let run = ours.run("outside", json!({"text": "hello"})).await;
         ours.in_state(run, Recovery::RemoteRunning).await;
         script.tell(TaskState::TaskStateAuthRequired, "sign in at https://agents.example/login");
-        ours.when(run, |run| run.waiting == Some(Waiting::Approval)).await;
+        ours.when(run, |run| run.waiting == Some(WaitReason::Approval)).await;
         assert_eq!(ours.native(run).await.last().unwrap().2, native);
         let ours = ours.restart().await;
-        let task = client(&ours, Version::V10).get(&run.to_string()).await;
+        let task = client(&ours, TestVersion::V10).get(&run.to_string()).await;
         let words = [Part::text("sign in at https://agents.example/login")];
         assert_eq!((task.status.state, said(&task)), (TaskState::TaskStateAuthRequired, words.to_vec()));
         script.tell(TaskState::TaskStateWorking, "thank you");
         ours.when(run, |run| run.waiting.is_none()).await;
         // The same question once more is a question once more.
         script.tell(TaskState::TaskStateAuthRequired, "sign in at https://agents.example/login");
-        ours.when(run, |run| run.waiting == Some(Waiting::Approval)).await;
+        ours.when(run, |run| run.waiting == Some(WaitReason::Approval)).await;
         script.tell(TaskState::TaskStateCompleted, "done");
         let ended = ours.ended(run).await;
-        assert_eq!((ended.status, result(&ended)["text"].clone()), (Status::Completed, json!("done")));
+        assert_eq!((ended.status, result(&ended)["text"].clone()), (RunStatus::Completed, json!("done")));
         assert_eq!(script.sent().len(), 1);
         let asked = ours.events(run).await.into_iter().filter(|(kind, _)| kind == "task.authorization_required");
         assert_eq!(asked.count(), 2);
@@ -137,21 +138,21 @@ async fn a_question_that_was_answered_there_is_asked_no_more() {
     let run = ours.run("outside", json!({"text": "hello"})).await;
     ours.in_state(run, Recovery::RemoteRunning).await;
     script.tell(TaskState::TaskStateInputRequired, "which one?");
-    ours.when(run, |run| run.waiting == Some(Waiting::Input)).await;
+    ours.when(run, |run| run.waiting == Some(WaitReason::Input)).await;
     script.tell(TaskState::TaskStateWorking, "somebody said it");
     ours.when(run, |run| run.waiting.is_none()).await;
     script.tell(TaskState::TaskStateCompleted, "done");
-    assert_eq!(ours.ended(run).await.status, Status::Completed);
+    assert_eq!(ours.ended(run).await.status, RunStatus::Completed);
     assert_eq!(script.sent().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_caller_says_unasked_is_told_the_agent_once() {
-    let give = async |ours: &Ours, run, text: &str| {
-        let input = InputRequest { text: Some(text.to_owned()), ..InputRequest::default() };
+    let give = async |ours: &OwnHubPeer, run, text: &str| {
+        let input = GiveInputRequest { text: Some(text.to_owned()), ..GiveInputRequest::default() };
         ours.hub.give_input(&ours.owner, run, input).await.unwrap();
     };
-    let logged = async |ours: &Ours, run, many: usize| {
+    let logged = async |ours: &OwnHubPeer, run, many: usize| {
         while ours.events(run).await.iter().filter(|(kind, _)| kind == "task.log").count() < many {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -167,7 +168,7 @@ async fn what_the_caller_says_unasked_is_told_the_agent_once() {
     let heard: Vec<_> = there.history.unwrap().into_iter().skip(1).map(|message| message.parts).collect();
     assert_eq!(heard, [[Part::text("faster")]]);
     theirs.open_gate();
-    assert_eq!(ours.ended(run).await.status, Status::Completed);
+    assert_eq!(ours.ended(run).await.status, RunStatus::Completed);
     // By polling; and what was told before a restart is not told again.
     let (script, ours) = scripted("1.0").await;
     let run = ours.run("outside", json!({"text": "hello"})).await;
@@ -183,15 +184,15 @@ async fn what_the_caller_says_unasked_is_told_the_agent_once() {
     let wanted = [(None, "hello"), (theirs, "faster"), (theirs, "slower")].map(|(to, text)| (to, Part::text(text)));
     assert_eq!(to, wanted);
     script.tell(TaskState::TaskStateCompleted, "done");
-    assert_eq!(ours.ended(run).await.status, Status::Completed);
+    assert_eq!(ours.ended(run).await.status, RunStatus::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_streamed_answer_has_no_empty_end() {
     let (_theirs, ours) = hubs().await;
-    let client = client(&ours, Version::V10);
+    let client = client(&ours, TestVersion::V10);
     let told = steps("m-1", json!([{"chunk": "one "}, {"chunk": "two"}, {"output": {"text": "one two"}}]));
-    let incoming = client.open(Ask::Stream(request(told))).await.unwrap();
+    let incoming = client.open(TestOperation::Stream(request(told))).await.unwrap();
     let updates: Vec<Json> = incoming.rest().await;
     let piece = |update: &Json| update.parse::<Value>().unwrap().pointer("/artifactUpdate/artifact/parts").cloned();
     let pieces: Vec<Value> = updates.iter().filter_map(piece).collect();

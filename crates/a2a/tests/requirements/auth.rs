@@ -12,33 +12,33 @@ use tonic::Code;
 use super::{every_operation, hello};
 use crate::{
     obedient::request,
-    scene::{Scene, world},
-    speak::{Binding, Client, Form, every_way},
+    scene::{A2aFixture, world},
+    speak::{RefusalForm, TestBinding, TestClient, every_way},
 };
 
 /// As which a caller without a good credential is refused.
-fn unauthenticated(binding: Binding) -> Form {
+fn unauthenticated(binding: TestBinding) -> RefusalForm {
     match binding {
-        Binding::Rpc => Form::Rpc { http: 401, code: -32600 },
-        Binding::Rest => Form::Rest { http: 401, code: 401, status: "UNAUTHENTICATED".to_owned() },
-        Binding::Grpc => Form::Grpc(Code::Unauthenticated),
+        TestBinding::Rpc => RefusalForm::Rpc { http: 401, code: -32600 },
+        TestBinding::Rest => RefusalForm::Rest { http: 401, code: 401, status: "UNAUTHENTICATED".to_owned() },
+        TestBinding::Grpc => RefusalForm::Grpc(Code::Unauthenticated),
     }
 }
 
-async fn is_refused(client: &Client, task: &str, why: &str) {
+async fn is_refused(client: &TestClient, task: &str, why: &str) {
     for (name, ask) in every_operation(task, client.version) {
         let refusal = client.refused(ask).await;
         let who = format!("{name} over {:?} {:?}, {why}", client.binding, client.version);
         assert_eq!(refusal.form, unauthenticated(client.binding), "{who}");
         assert_eq!(refusal.reason, "UNAUTHENTICATED", "{who}");
-        let challenge = (client.binding != Binding::Grpc).then_some("Bearer");
+        let challenge = (client.binding != TestBinding::Grpc).then_some("Bearer");
         assert_eq!(refusal.challenge.as_deref(), challenge, "{who}");
     }
 }
 
 #[tokio::test]
 async fn auth_server_002_every_request_is_authenticated() {
-    let scene = Scene::start(world().on_sqlite().tuned(|options| {
+    let scene = A2aFixture::start(world().on_sqlite().tuned(|options| {
         options.credential_ttl = Duration::ZERO;
         options.failures_per_minute = u32::MAX;
         options.anonymous_per_minute = u32::MAX;

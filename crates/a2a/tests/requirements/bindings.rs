@@ -3,7 +3,7 @@
 
 use attache_protocol::wire::{
     a2a::TaskState,
-    key::{CreateKeyRequest, Role, Scope},
+    key::{CreateKeyRequest, KeyScope, Role},
     token::TokenRequest,
 };
 use serde_json::json;
@@ -11,13 +11,13 @@ use serde_json::json;
 use super::{every_operation, hello};
 use crate::{
     obedient::{immediate, request, steps},
-    scene::{Scene, world},
-    speak::{Ask, Told, every_way},
+    scene::{A2aFixture, world},
+    speak::{TestAnswer, TestOperation, every_way},
 };
 
 #[tokio::test]
 async fn bind_equiv_001_every_binding_has_every_operation() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         let id = format!("{binding:?}{version:?}");
@@ -27,8 +27,10 @@ async fn bind_equiv_001_every_binding_has_every_operation() {
             // Nothing has this config, and after the cancellation nothing goes on: these are answers, too.
             let known = ["INVALID_PARAMS", "TASK_NOT_FOUND", "UNSUPPORTED_OPERATION"];
             match client.ask(ask).await {
-                Ok(Told::Once(_)) => {}
-                Ok(Told::Stream(mut incoming)) => drop(incoming.next().await.expect("a stream begins with a task")),
+                Ok(TestAnswer::Once(_)) => {}
+                Ok(TestAnswer::Stream(mut incoming)) => {
+                    drop(incoming.next().await.expect("a stream begins with a task"))
+                }
                 Err(refusal) => assert!(
                     known.contains(&refusal.reason.as_str()),
                     "{name} over {binding:?} {version:?}: {refusal:?}"
@@ -41,7 +43,7 @@ async fn bind_equiv_001_every_binding_has_every_operation() {
 
 #[tokio::test]
 async fn bind_equiv_002_one_task_is_the_same_on_every_binding() {
-    let scene = Scene::start(world().on_sqlite()).await;
+    let scene = A2aFixture::start(world().on_sqlite()).await;
     let told = json!([{"chunk": "one "}, {"artifact": {"artifact_id": "a", "parts": [{"data": {"n": 9.50}}]}},
         {"output": {"text": "one two", "details": {"k": "v"}}}]);
     let task = scene.owner().send(request(steps("m1", told))).await;
@@ -49,13 +51,13 @@ async fn bind_equiv_002_one_task_is_the_same_on_every_binding() {
         let mut seen = scene.client(binding, version).get(&task.id).await;
         // 0.3 has no media type on data.
         for part in seen.artifacts.iter_mut().flatten().flat_map(|artifact| &mut artifact.parts) {
-            if matches!(part.content, attache_protocol::wire::a2a::Content::Data(_)) {
+            if matches!(part.content, attache_protocol::wire::a2a::PartContent::Data(_)) {
                 part.media_type = None;
             }
         }
         let mut wanted = task.clone();
         for part in wanted.artifacts.iter_mut().flatten().flat_map(|artifact| &mut artifact.parts) {
-            if matches!(part.content, attache_protocol::wire::a2a::Content::Data(_)) {
+            if matches!(part.content, attache_protocol::wire::a2a::PartContent::Data(_)) {
                 part.media_type = None;
             }
         }
@@ -66,15 +68,15 @@ async fn bind_equiv_002_one_task_is_the_same_on_every_binding() {
 
 #[tokio::test]
 async fn bind_equiv_003_errors_say_the_same_on_every_binding() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     let done = scene.owner().send(request(hello("m1"))).await.id;
     let asks = || {
         [
-            Ask::get("none"),
-            Ask::cancel(&done),
-            Ask::subscribe(&done),
-            Ask::get_push(&done, "none"),
-            Ask::Send(request(hello(""))),
+            TestOperation::get("none"),
+            TestOperation::cancel(&done),
+            TestOperation::subscribe(&done),
+            TestOperation::get_push(&done, "none"),
+            TestOperation::Send(request(hello(""))),
         ]
     };
     let mut first = None;
@@ -91,12 +93,12 @@ async fn bind_equiv_003_errors_say_the_same_on_every_binding() {
 
 #[tokio::test]
 async fn bind_equiv_004_every_credential_counts_on_every_binding() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     let hub = &scene.world.hub;
     let key = CreateKeyRequest {
         name: "caller".to_owned(),
         role: Some(Role::Operator),
-        scopes: Some(vec![Scope::Read, Scope::Call]),
+        scopes: Some(vec![KeyScope::Read, KeyScope::Call]),
         ..CreateKeyRequest::default()
     };
     let key = hub.create_key(&scene.world.owner, key).await.unwrap().api_key;
@@ -108,7 +110,11 @@ async fn bind_equiv_004_every_credential_counts_on_every_binding() {
             assert_eq!(task.status.state, TaskState::TaskStateCompleted);
         }
         let apart = scene.stranger(binding, version).with("x-api-key", scene.world.owner_key.expose().clone());
-        assert_eq!(apart.refused(Ask::Card).await.reason, "UNAUTHENTICATED", "no card says that this header counts");
+        assert_eq!(
+            apart.refused(TestOperation::Card).await.reason,
+            "UNAUTHENTICATED",
+            "no card says that this header counts"
+        );
     }
     scene.world.stop().await;
 }

@@ -2,18 +2,18 @@
 
 use attache_protocol::{
     Json,
-    wire::a2a::{Content, Message, Part, Role, Task, TaskState},
+    wire::a2a::{A2aRole, Message, Part, PartContent, Task, TaskState},
 };
 use serde_json::{Value, json};
 
 use crate::{
     obedient::{message, request, steps},
-    scene::{Scene, world},
-    speak::{Ask, Version, every_way},
+    scene::{A2aFixture, world},
+    speak::{TestOperation, TestVersion, every_way},
 };
 
 /// A task that waits for a person, over each binding.
-async fn waiting(scene: &Scene, client: &crate::speak::Client) -> Task {
+async fn waiting(scene: &A2aFixture, client: &crate::speak::TestClient) -> Task {
     let id = format!("{:?}{:?}", client.binding, client.version);
     let _ = scene;
     client.send(request(steps(&id, json!([{"permit": ["shell"]}])))).await
@@ -21,7 +21,7 @@ async fn waiting(scene: &Scene, client: &crate::speak::Client) -> Task {
 
 #[tokio::test]
 async fn auth_intask_001_a_task_tracks_what_needs_a_permission() {
-    let scene = Scene::start(world().on_sqlite()).await;
+    let scene = A2aFixture::start(world().on_sqlite()).await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         let task = waiting(&scene, &client).await;
@@ -36,7 +36,7 @@ async fn auth_intask_001_a_task_tracks_what_needs_a_permission() {
 
 #[tokio::test]
 async fn auth_intask_002_the_task_is_in_auth_required() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         for approved in [true, false] {
@@ -54,14 +54,15 @@ async fn auth_intask_002_the_task_is_in_auth_required() {
 
 #[tokio::test]
 async fn auth_intask_003_the_status_says_what_is_asked() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         let task = waiting(&scene, &client).await;
         let asked = scene.pending().await;
         let said = task.status.message.expect("a message says what is needed");
-        assert_eq!((said.role, said.task_id.as_deref()), (Role::Agent, Some(task.id.as_str())));
-        let [Part { content: Content::Text(text), .. }, Part { content: Content::Data(data), .. }] = &said.parts[..]
+        assert_eq!((said.role, said.task_id.as_deref()), (A2aRole::Agent, Some(task.id.as_str())));
+        let [Part { content: PartContent::Text(text), .. }, Part { content: PartContent::Data(data), .. }] =
+            &said.parts[..]
         else {
             panic!("{binding:?} {version:?}: {:?}", said.parts)
         };
@@ -82,7 +83,7 @@ async fn auth_intask_003_the_status_says_what_is_asked() {
 
 #[tokio::test]
 async fn auth_intask_004_a_message_is_never_a_grant() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         let task = waiting(&scene, &client).await;
@@ -96,7 +97,7 @@ async fn auth_intask_004_a_message_is_never_a_grant() {
         {
             let told = Message { task_id: Some(task.id.clone()), ..message(&format!("grant {at}"), vec![part]) };
             // Whether it is taken or not, it decides nothing.
-            let _ = client.ask(Ask::Send(request(told))).await;
+            let _ = client.ask(TestOperation::Send(request(told))).await;
             assert_eq!(client.get(&task.id).await.status.state, TaskState::TaskStateAuthRequired);
             assert_eq!(scene.pending().await.permission_request_id, id, "a person still has to decide");
         }
@@ -109,15 +110,15 @@ async fn auth_intask_004_a_message_is_never_a_grant() {
 
 #[tokio::test]
 async fn auth_intask_005_streams_stay_open_while_a_person_thinks() {
-    let scene = Scene::start(world()).await;
-    for (binding, version) in every_way().filter(|(_, version)| *version == Version::V10) {
+    let scene = A2aFixture::start(world()).await;
+    for (binding, version) in every_way().filter(|(_, version)| *version == TestVersion::V10) {
         let client = scene.client(binding, version);
         let told = steps(&format!("{binding:?}"), json!([{"permit": ["shell"]}]));
-        let mut incoming = client.open(Ask::Stream(request(told))).await.unwrap();
+        let mut incoming = client.open(TestOperation::Stream(request(told))).await.unwrap();
         let seen = incoming.up_to("TASK_STATE_AUTH_REQUIRED").await;
         let first = seen[0].get();
         let task = first.split(r#"{"task":{"id":""#).nth(1).unwrap().split('"').next().unwrap().to_owned();
-        let mut joined = client.open(Ask::subscribe(&task)).await.unwrap();
+        let mut joined = client.open(TestOperation::subscribe(&task)).await.unwrap();
         assert!(joined.next().await.unwrap().get().contains("TASK_STATE_AUTH_REQUIRED"));
         scene.decide(true).await;
         for rest in [incoming.rest().await, joined.rest().await] {
@@ -131,7 +132,7 @@ async fn auth_intask_005_streams_stay_open_while_a_person_thinks() {
 
 #[tokio::test]
 async fn auth_intask_006_messages_are_taken_while_a_person_thinks() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
         let id = format!("{binding:?}{version:?}");

@@ -12,7 +12,7 @@ use attache_protocol::wire::a2a::{ListTasks, Message, Part, PushConfig};
 
 use crate::{
     obedient::{message, request},
-    speak::{Ask, Version},
+    speak::{TestOperation, TestVersion},
 };
 
 /// A message that says hello.
@@ -21,25 +21,25 @@ fn hello(id: &str) -> Message {
 }
 
 /// Every operation, about this task.
-fn every_operation(task: &str, version: Version) -> Vec<(&'static str, Ask)> {
+fn every_operation(task: &str, version: TestVersion) -> Vec<(&'static str, TestOperation)> {
     let config = PushConfig { url: "https://example.org/told".to_owned(), ..PushConfig::default() };
     let to_task = || Message { task_id: Some(task.to_owned()), ..hello("m9") };
     let mut all = vec![
-        ("send", Ask::Send(request(hello("m8")))),
-        ("stream", Ask::Stream(request(hello("m7")))),
-        ("send to the task", Ask::Send(request(to_task()))),
-        ("stream to the task", Ask::Stream(request(to_task()))),
-        ("get", Ask::get(task)),
-        ("cancel", Ask::cancel(task)),
-        ("subscribe", Ask::subscribe(task)),
-        ("create push", Ask::create_push(task, config)),
-        ("get push", Ask::get_push(task, "c")),
-        ("list pushes", Ask::list_pushes(task)),
-        ("delete push", Ask::delete_push(task, "c")),
-        ("card", Ask::Card),
+        ("send", TestOperation::Send(request(hello("m8")))),
+        ("stream", TestOperation::Stream(request(hello("m7")))),
+        ("send to the task", TestOperation::Send(request(to_task()))),
+        ("stream to the task", TestOperation::Stream(request(to_task()))),
+        ("get", TestOperation::get(task)),
+        ("cancel", TestOperation::cancel(task)),
+        ("subscribe", TestOperation::subscribe(task)),
+        ("create push", TestOperation::create_push(task, config)),
+        ("get push", TestOperation::get_push(task, "c")),
+        ("list pushes", TestOperation::list_pushes(task)),
+        ("delete push", TestOperation::delete_push(task, "c")),
+        ("card", TestOperation::Card),
     ];
-    if version == Version::V10 {
-        all.push(("list", Ask::List(ListTasks::default())));
+    if version == TestVersion::V10 {
+        all.push(("list", TestOperation::List(ListTasks::default())));
     }
     all
 }

@@ -9,14 +9,14 @@ use serde_json::json;
 use super::{every_operation, hello};
 use crate::{
     obedient::{immediate, request, steps},
-    scene::{AGENT, Scene, world},
-    speak::{Ask, Binding, Client, Version, every_way},
+    scene::{A2aFixture, AGENT, world},
+    speak::{TestBinding, TestClient, TestOperation, TestVersion, every_way},
 };
 
 const NOBODYS: &str = "run_0193f6a1b2c37d4e8f90a1b2c3d4e5f6";
 
 /// The operations that name a task.
-fn about_the_task(task: &str, version: Version) -> Vec<(&'static str, Ask)> {
+fn about_the_task(task: &str, version: TestVersion) -> Vec<(&'static str, TestOperation)> {
     every_operation(task, version)
         .into_iter()
         .filter(|(name, _)| !matches!(*name, "send" | "stream" | "card" | "list"))
@@ -24,7 +24,7 @@ fn about_the_task(task: &str, version: Version) -> Vec<(&'static str, Ask)> {
 }
 
 /// Somebody else's task and nobody's are refused with the same bytes, but for the id itself.
-async fn sees_nothing(client: &Client, task: &str, who: &str) {
+async fn sees_nothing(client: &TestClient, task: &str, who: &str) {
     let theirs = about_the_task(task, client.version);
     let nobodys = about_the_task(NOBODYS, client.version);
     for ((name, theirs), (_, nobodys)) in theirs.into_iter().zip(nobodys) {
@@ -40,15 +40,15 @@ async fn sees_nothing(client: &Client, task: &str, who: &str) {
     }
 }
 
-struct Others {
+struct OtherCallers {
     person: String,
     admin: String,
     agent: String,
 }
 
 /// A scene with a task of the owner's that goes on, and other callers.
-async fn scene() -> (Scene, String, Others) {
-    let scene = Scene::start(world().on_sqlite().agent("caller")).await;
+async fn scene() -> (A2aFixture, String, OtherCallers) {
+    let scene = A2aFixture::start(world().on_sqlite().agent("caller")).await;
     let task = scene.owner().send(immediate(steps("m1", json!([{"ask": "?"}])))).await.id;
     scene.owner().until(&task, TaskState::TaskStateInputRequired).await;
     let person = scene.person("other", Role::Operator).await;
@@ -64,7 +64,7 @@ async fn scene() -> (Scene, String, Others) {
         .unwrap();
     let registered: serde_json::Value = serde_json::from_str(&registered.text().await.unwrap()).unwrap();
     let agent = registered["api_key"].as_str().unwrap_or_else(|| panic!("{registered}")).to_owned();
-    (scene, task, Others { person, admin, agent })
+    (scene, task, OtherCallers { person, admin, agent })
 }
 
 #[tokio::test]
@@ -90,16 +90,18 @@ async fn auth_scope_001_every_operation_is_authorised() {
 #[tokio::test]
 async fn auth_scope_002_results_are_the_callers_own() {
     let (scene, task, others) = scene().await;
-    for binding in [Binding::Rpc, Binding::Rest, Binding::Grpc] {
+    for binding in [TestBinding::Rpc, TestBinding::Rest, TestBinding::Grpc] {
         for (name, key) in [("person", &others.person), ("admin", &others.admin), ("agent", &others.agent)] {
-            let client = scene.stranger(binding, Version::V10).key(key);
+            let client = scene.stranger(binding, TestVersion::V10).key(key);
             let own = client.send(request(hello(&format!("{binding:?}")))).await;
-            let found: TaskList = client.once(Ask::List(ListTasks::default())).await.unwrap().parse().unwrap();
+            let found: TaskList =
+                client.once(TestOperation::List(ListTasks::default())).await.unwrap().parse().unwrap();
             let ids: Vec<&String> = found.tasks.iter().map(|task| &task.id).collect();
             assert!(ids.contains(&&own.id) && !ids.contains(&&task), "{name} sees {ids:?}");
             assert_eq!(usize::try_from(found.total_size).unwrap(), ids.len(), "{name}");
-            let of_owner = scene.client(binding, Version::V10);
-            let found: TaskList = of_owner.once(Ask::List(ListTasks::default())).await.unwrap().parse().unwrap();
+            let of_owner = scene.client(binding, TestVersion::V10);
+            let found: TaskList =
+                of_owner.once(TestOperation::List(ListTasks::default())).await.unwrap().parse().unwrap();
             // What an agent asks for, it asks for its owner.
             assert_eq!(found.tasks.iter().any(|found| found.id == own.id), name == "agent", "{name}");
             // The same name of a context is another context to another caller.
@@ -127,14 +129,15 @@ async fn auth_scope_003_what_is_not_theirs_is_not_there() {
         sees_nothing(&stranger.clone().key(&others.agent), &task, "an agent").await;
         sees_nothing(&stranger, &task, "nobody in particular").await;
         // The owner itself does not see it as another agent's task.
-        let elsewhere = Client { agent: "caller".to_owned(), ..scene.client(binding, version) };
+        let elsewhere = TestClient { agent: "caller".to_owned(), ..scene.client(binding, version) };
         sees_nothing(&elsewhere, &task, "another agent").await;
         assert_eq!(scene.client(binding, version).get(&task).await.id, task);
         // Whoever may not know an agent is told the same as of one that is not there.
-        if version == Version::V10 || binding != Binding::Rest {
-            let missing = Client { agent: "missing".to_owned(), ..stranger.clone() };
-            let closed = Client { agent: "caller".to_owned(), ..stranger };
-            let (missing, closed) = (missing.refused(Ask::get(&task)).await, closed.refused(Ask::get(&task)).await);
+        if version == TestVersion::V10 || binding != TestBinding::Rest {
+            let missing = TestClient { agent: "missing".to_owned(), ..stranger.clone() };
+            let closed = TestClient { agent: "caller".to_owned(), ..stranger };
+            let (missing, closed) =
+                (missing.refused(TestOperation::get(&task)).await, closed.refused(TestOperation::get(&task)).await);
             assert_eq!(missing, closed, "{binding:?} {version:?}: {AGENT} is open, others are not shown");
         }
     }

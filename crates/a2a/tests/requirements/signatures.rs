@@ -2,14 +2,14 @@
 
 use attache_client::a2a::{
     jcs::canonical,
-    verify::{Header, Key, Unverified, verify},
+    verify::{CardVerifyingKey, SignatureError, SignatureHeader, verify},
 };
 use attache_protocol::{Json, wire::a2a::AgentCardSignature};
 use serde_json::{Value, json};
 
-use crate::scene::{AGENT, Scene, world};
+use crate::scene::{A2aFixture, AGENT, world};
 
-struct Signed {
+struct SignedCard {
     card: Value,
     signature: AgentCardSignature,
     keys: Value,
@@ -19,22 +19,22 @@ async fn read(url: String) -> Value {
     serde_json::from_str(&reqwest::get(url).await.unwrap().text().await.unwrap()).unwrap()
 }
 
-async fn signed() -> Signed {
-    let scene = Scene::start(world()).await;
+async fn signed() -> SignedCard {
+    let scene = A2aFixture::start(world()).await;
     let card = read(format!("{}/a2a/{AGENT}/.well-known/agent-card.json?A2A-Version=1.0", scene.world.url)).await;
     let keys = read(format!("{}/.well-known/jwks.json", scene.world.url)).await;
     let signature = serde_json::from_value(card["signatures"][0].clone()).unwrap();
     scene.world.stop().await;
-    Signed { card, signature, keys }
+    SignedCard { card, signature, keys }
 }
 
-impl Signed {
-    fn verify(&self, card: &Value) -> Result<(), Unverified> {
+impl SignedCard {
+    fn verify(&self, card: &Value) -> Result<(), SignatureError> {
         self.verify_with(card, &self.keys)
     }
 
-    fn verify_with(&self, card: &Value, keys: &Value) -> Result<(), Unverified> {
-        let keys = Key::read_all(&Json::of(keys)).unwrap();
+    fn verify_with(&self, card: &Value, keys: &Value) -> Result<(), SignatureError> {
+        let keys = CardVerifyingKey::read_all(&Json::of(keys)).unwrap();
         verify(&Json::of(card), &self.signature, &keys)
     }
 }
@@ -53,7 +53,7 @@ async fn card_sign_001_the_form_of_the_text_does_not_matter() {
     assert_eq!(canonical(&Json::of(&backwards)), canonical(&Json::of(&signed.card)));
     assert_eq!(signed.verify(&backwards), Ok(()));
     let spaced = Json::from_text(serde_json::to_string_pretty(&signed.card).unwrap()).unwrap();
-    let keys = Key::read_all(&Json::of(&signed.keys)).unwrap();
+    let keys = CardVerifyingKey::read_all(&Json::of(&signed.keys)).unwrap();
     assert_eq!(verify(&spaced, &signed.signature, &keys), Ok(()));
 }
 
@@ -70,7 +70,7 @@ async fn card_sign_002_the_signatures_themselves_are_not_signed() {
         let mut changed = signed.card.clone();
         changed[name] = value;
         if changed != signed.card {
-            assert_eq!(signed.verify(&changed), Err(Unverified::Signature), "{name} is signed");
+            assert_eq!(signed.verify(&changed), Err(SignatureError::Signature), "{name} is signed");
         }
     }
 }
@@ -78,7 +78,7 @@ async fn card_sign_002_the_signatures_themselves_are_not_signed() {
 #[tokio::test]
 async fn card_sign_003_the_header_names_algorithm_and_key() {
     let signed = signed().await;
-    let header = Header::read(&signed.signature).unwrap();
+    let header = SignatureHeader::read(&signed.signature).unwrap();
     assert_eq!(header.alg, "ES256");
     let known = signed.keys["keys"].as_array().unwrap();
     assert!(known.iter().any(|key| key["kid"] == json!(header.kid)), "{header:?} is published: {known:?}");
@@ -87,11 +87,11 @@ async fn card_sign_003_the_header_names_algorithm_and_key() {
 #[tokio::test]
 async fn card_sign_004_a_key_that_is_not_published_any_more_verifies_nothing() {
     let signed = signed().await;
-    let header = Header::read(&signed.signature).unwrap();
+    let header = SignatureHeader::read(&signed.signature).unwrap();
     let mut keys = signed.keys.clone();
     keys["keys"].as_array_mut().unwrap().retain(|key| key["kid"] != json!(header.kid));
     let refused = signed.verify_with(&signed.card, &keys).unwrap_err();
-    assert_ne!(refused, Unverified::Signature, "the key is unknown, which is said");
+    assert_ne!(refused, SignatureError::Signature, "the key is unknown, which is said");
     // Another key under the same name is not the key.
     let mut swapped = self::signed().await.keys;
     for key in swapped["keys"].as_array_mut().unwrap() {
@@ -99,5 +99,5 @@ async fn card_sign_004_a_key_that_is_not_published_any_more_verifies_nothing() {
             key["kid"] = json!(header.kid);
         }
     }
-    assert_eq!(signed.verify_with(&signed.card, &swapped), Err(Unverified::Signature));
+    assert_eq!(signed.verify_with(&signed.card, &swapped), Err(SignatureError::Signature));
 }

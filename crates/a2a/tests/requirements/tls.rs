@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::hello;
 use crate::{
     obedient::request,
-    scene::{AGENT, Scene, world},
+    scene::{A2aFixture, AGENT, world},
 };
 
 fn tune(options: &mut Options) {
@@ -28,7 +28,7 @@ fn client() -> ClientBuilder {
     Client::builder().tls_danger_accept_invalid_certs(true)
 }
 
-async fn send(scene: &Scene, client: Client, scheme: &str) -> reqwest::Result<Value> {
+async fn send(scene: &A2aFixture, client: Client, scheme: &str) -> reqwest::Result<Value> {
     let url = format!("{scheme}://{}/a2a/{AGENT}/message:send", scene.world.address);
     let body = json!({"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "hello"}]}});
     let response = client
@@ -44,7 +44,7 @@ async fn send(scene: &Scene, client: Client, scheme: &str) -> reqwest::Result<Va
 
 #[tokio::test]
 async fn auth_tls_001_nothing_is_answered_in_clear() {
-    let scene = Scene::start(world().tuned(tune)).await;
+    let scene = A2aFixture::start(world().tuned(tune)).await;
     let answer = send(&scene, client().build().unwrap(), "https").await.unwrap();
     assert_eq!(answer["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{answer}");
     let refused = send(&scene, Client::new(), "http").await.unwrap();
@@ -62,7 +62,7 @@ async fn auth_tls_001_nothing_is_answered_in_clear() {
 
 #[tokio::test]
 async fn auth_tls_002_only_modern_versions_are_spoken() {
-    let scene = Scene::start(world().tuned(tune)).await;
+    let scene = A2aFixture::start(world().tuned(tune)).await;
     for version in [tls::Version::TLS_1_3, tls::Version::TLS_1_2] {
         let client = client().tls_version_min(version).tls_version_max(version).build().unwrap();
         send(&scene, client, "https").await.unwrap();
@@ -80,7 +80,7 @@ async fn auth_tls_002_only_modern_versions_are_spoken() {
 
 #[tokio::test]
 async fn grpc_svc_003_grpc_is_http_2_over_tls() {
-    let scene = Scene::start(world().tuned(tune)).await;
+    let scene = A2aFixture::start(world().tuned(tune)).await;
     let message = SendMessage { tenant: Some(AGENT.to_owned()), ..request(hello("m1")) };
     let message = SendMessageRequest::from(message).encode_to_vec();
     // One frame: not compressed, its length, the message.

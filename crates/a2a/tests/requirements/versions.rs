@@ -1,20 +1,20 @@
 //! VER: each request is answered as its version says.
 
 use attache_client::{
-    a2a::{Credentials, Peer, discover},
-    egress::{Guard, Policy},
+    a2a::{PeerClient, PeerCredentials, discover},
+    egress::{EgressGuard, EgressPolicy},
 };
 use serde_json::{Value, json};
 
 use super::hello;
 use crate::{
     obedient::request,
-    scene::{AGENT, Scene, world},
-    speak::{Ask, Binding, Version, http},
+    scene::{A2aFixture, AGENT, world},
+    speak::{TestBinding, TestOperation, TestVersion, http},
 };
 
 /// `SendMessage` of 1.0 and `message/send` of 0.3, with this version said so.
-async fn rpc(scene: &Scene, method: &str, header: Option<&str>, query: &str, message: Value) -> Value {
+async fn rpc(scene: &A2aFixture, method: &str, header: Option<&str>, query: &str, message: Value) -> Value {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}});
     let mut request = http()
         .post(format!("{}/a2a/{AGENT}{query}", scene.world.url))
@@ -37,7 +37,7 @@ fn old(id: &str) -> Value {
 
 #[tokio::test]
 async fn ver_server_001_requests_are_answered_as_their_version_says() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for (header, query) in [(Some("1.0"), ""), (None, "?A2A-Version=1.0"), (Some(" 1.0 "), "")] {
         let answer = rpc(&scene, "SendMessage", header, query, new("m1")).await;
         assert_eq!(answer["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{answer}");
@@ -53,10 +53,10 @@ async fn ver_server_001_requests_are_answered_as_their_version_says() {
             let answer = rpc(&scene, method, Some(version), "", message).await;
             assert_eq!(answer["error"]["code"], -32009, "{version}: {answer}");
         }
-        for binding in [Binding::Rest, Binding::Grpc] {
-            for form in [Version::V10, Version::V03] {
+        for binding in [TestBinding::Rest, TestBinding::Grpc] {
+            for form in [TestVersion::V10, TestVersion::V03] {
                 let client = scene.client(binding, form);
-                let refusal = client.saying(version).refused(Ask::Send(request(hello("m4")))).await;
+                let refusal = client.saying(version).refused(TestOperation::Send(request(hello("m4")))).await;
                 assert_eq!(refusal.reason, "VERSION_NOT_SUPPORTED", "{binding:?} {form:?} {version}");
             }
         }
@@ -66,16 +66,16 @@ async fn ver_server_001_requests_are_answered_as_their_version_says() {
 
 #[tokio::test]
 async fn ver_client_001_our_client_says_its_version_with_every_request() {
-    let scene = Scene::start(world()).await;
-    let guard = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
-    let credentials = Credentials::key(scene.world.owner_key.clone());
+    let scene = A2aFixture::start(world()).await;
+    let guard = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
+    let credentials = PeerCredentials::key(scene.world.owner_key.clone());
     let url = format!("{}/a2a/{AGENT}", scene.world.url);
     let found = discover(&guard, &url, &credentials, &[]).await.unwrap();
-    let peer = Peer::new(&guard, &found.card, credentials).unwrap();
+    let peer = PeerClient::new(&guard, &found.card, credentials).unwrap();
     // The hub takes silence for 0.3, so an answer in 1.0 was asked for.
     let sent = peer.send(request(hello("m1"))).await.unwrap();
     let attache_protocol::wire::a2a::SendMessageResponse::Task(task) = sent.what else { panic!("a task") };
-    assert_eq!(peer.interface().version, attache_client::a2a::Version::V10);
+    assert_eq!(peer.interface().version, attache_client::a2a::PeerVersion::V10);
     let read = attache_protocol::wire::a2a::GetTask { id: task.id.clone(), ..Default::default() };
     assert_eq!(peer.get(read).await.unwrap().what.id, task.id);
     scene.world.stop().await;
@@ -83,7 +83,7 @@ async fn ver_client_001_our_client_says_its_version_with_every_request() {
 
 #[tokio::test]
 async fn ver_client_002_patch_numbers_do_not_matter() {
-    let scene = Scene::start(world()).await;
+    let scene = A2aFixture::start(world()).await;
     for version in ["1.0.0", "1.0.1", "1.0.99"] {
         let answer = rpc(&scene, "SendMessage", Some(version), "", new("m1")).await;
         assert_eq!(answer["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{version}: {answer}");

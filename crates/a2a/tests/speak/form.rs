@@ -8,8 +8,8 @@ use tonic::Code;
 
 /// A refusal: in which form it came, and what all forms say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    pub form: Form,
+pub struct SpokenRefusal {
+    pub form: RefusalForm,
     pub message: String,
     /// Of `google.rpc.ErrorInfo`.
     pub reason: String,
@@ -22,7 +22,7 @@ pub struct Refusal {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Form {
+pub enum RefusalForm {
     Rpc { http: u16, code: i32 },
     Rest { http: u16, code: u16, status: String },
     Grpc(Code),
@@ -38,12 +38,12 @@ struct RestError {
     code: u16,
     status: String,
     message: String,
-    details: Vec<Detail>,
+    details: Vec<RefusalDetail>,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "@type")]
-enum Detail {
+enum RefusalDetail {
     #[serde(rename = "type.googleapis.com/google.rpc.ErrorInfo")]
     Info {
         reason: String,
@@ -64,10 +64,10 @@ struct Violation {
     description: String,
 }
 
-// === impl Refusal ===
+// === impl SpokenRefusal ===
 
-impl Refusal {
-    pub fn new(form: Form, message: String) -> Self {
+impl SpokenRefusal {
+    pub fn new(form: RefusalForm, message: String) -> Self {
         Self {
             form,
             message,
@@ -81,23 +81,23 @@ impl Refusal {
 
     pub(super) fn of_rpc(http: u16, error: RpcError, challenge: Option<String>) -> Self {
         let details = error.data.map(|data| data.parse().unwrap()).unwrap_or_default();
-        let form = Form::Rpc { http, code: error.code };
+        let form = RefusalForm::Rpc { http, code: error.code };
         Self { challenge, ..Self::new(form, error.message).detailed(details) }
     }
 
     pub(super) fn of_rest(http: u16, body: &str, challenge: Option<String>) -> Self {
         let RestBody { error } = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
-        let form = Form::Rest { http, code: error.code, status: error.status };
+        let form = RefusalForm::Rest { http, code: error.code, status: error.status };
         Self { challenge, ..Self::new(form, error.message).detailed(error.details) }
     }
 
-    fn detailed(mut self, details: Vec<Detail>) -> Self {
+    fn detailed(mut self, details: Vec<RefusalDetail>) -> Self {
         for detail in details {
             match detail {
-                Detail::Info { reason, domain, metadata } => {
+                RefusalDetail::Info { reason, domain, metadata } => {
                     (self.reason, self.domain, self.facts) = (reason, domain, metadata);
                 }
-                Detail::Bad { violations } => {
+                RefusalDetail::Bad { violations } => {
                     self.violations = violations.into_iter().map(|it| (it.field, it.description)).collect();
                 }
             }

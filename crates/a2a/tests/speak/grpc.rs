@@ -26,7 +26,7 @@ use tonic::{
     metadata::{AsciiMetadataKey, AsciiMetadataValue},
 };
 
-use super::{Ask, Client, Form, Incoming, Refusal, Told, Version, card};
+use super::{IncomingEvents, RefusalForm, SpokenRefusal, TestAnswer, TestClient, TestOperation, TestVersion, card};
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct RpcStatus {
@@ -62,10 +62,10 @@ struct Violation {
     description: String,
 }
 
-pub(super) async fn ask(client: &Client, ask: Ask) -> Result<Told, Refusal> {
+pub(super) async fn ask(client: &TestClient, ask: TestOperation) -> Result<TestAnswer, SpokenRefusal> {
     match client.version {
-        Version::V10 => ask_new(client, ask).await,
-        Version::V03 => ask_old(client, ask).await,
+        TestVersion::V10 => ask_new(client, ask).await,
+        TestVersion::V03 => ask_old(client, ask).await,
     }
 }
 
@@ -73,7 +73,7 @@ fn channel() -> Http<HttpConnector, Body> {
     Http::builder(TokioExecutor::new()).http2_only(true).build_http()
 }
 
-fn request<T>(client: &Client, message: T) -> Request<T> {
+fn request<T>(client: &TestClient, message: T) -> Request<T> {
     let mut request = Request::new(message);
     let mut say = |name: &'static str, value: &str| {
         request
@@ -81,7 +81,7 @@ fn request<T>(client: &Client, message: T) -> Request<T> {
             .insert(AsciiMetadataKey::from_static(name), AsciiMetadataValue::try_from(value).unwrap());
     };
     say("a2a-version", &client.says);
-    if client.version == Version::V03 {
+    if client.version == TestVersion::V03 {
         say("x-attache-agent", &client.agent);
     }
     for (name, value) in &client.headers {
@@ -90,112 +90,114 @@ fn request<T>(client: &Client, message: T) -> Request<T> {
     request
 }
 
-async fn ask_new(client: &Client, ask: Ask) -> Result<Told, Refusal> {
+async fn ask_new(client: &TestClient, ask: TestOperation) -> Result<TestAnswer, SpokenRefusal> {
     let mut grpc = A2aServiceClient::with_origin(channel(), client.url.parse().unwrap());
     let tenant = Some(client.agent.clone());
     match ask {
-        Ask::Send(mut it) => {
+        TestOperation::Send(mut it) => {
             it.tenant = it.tenant.or(tenant);
             let message = v1::SendMessageRequest::from(it);
             once::<_, SendMessageResponse>(grpc.send_message(request(client, message)).await)
         }
-        Ask::Stream(mut it) => {
+        TestOperation::Stream(mut it) => {
             it.tenant = it.tenant.or(tenant);
             let message = v1::SendMessageRequest::from(it);
             stream(grpc.send_streaming_message(request(client, message)).await)
         }
-        Ask::Get(mut it) => {
+        TestOperation::Get(mut it) => {
             it.tenant = it.tenant.or(tenant);
             once::<_, Task>(grpc.get_task(request(client, it.into())).await)
         }
-        Ask::List(mut it) => {
+        TestOperation::List(mut it) => {
             it.tenant = it.tenant.or(tenant);
             once::<_, TaskList>(grpc.list_tasks(request(client, it.into())).await)
         }
-        Ask::Cancel(mut it) => {
+        TestOperation::Cancel(mut it) => {
             it.tenant = it.tenant.or(tenant);
             let message = v1::CancelTaskRequest::from(it);
             once::<_, Task>(grpc.cancel_task(request(client, message)).await)
         }
-        Ask::Subscribe(mut it) => {
+        TestOperation::Subscribe(mut it) => {
             it.tenant = it.tenant.or(tenant);
             stream(grpc.subscribe_to_task(request(client, it.into())).await)
         }
-        Ask::CreatePush(mut it) => {
+        TestOperation::CreatePush(mut it) => {
             it.tenant = it.tenant.or(tenant);
             once::<_, PushConfig>(grpc.create_task_push_notification_config(request(client, it.into())).await)
         }
-        Ask::GetPush(mut it) => {
+        TestOperation::GetPush(mut it) => {
             it.tenant = it.tenant.or(tenant);
             once::<_, PushConfig>(grpc.get_task_push_notification_config(request(client, it.into())).await)
         }
-        Ask::ListPushes(mut it) => {
+        TestOperation::ListPushes(mut it) => {
             it.tenant = it.tenant.or(tenant);
             once::<_, PushConfigList>(grpc.list_task_push_notification_configs(request(client, it.into())).await)
         }
-        Ask::DeletePush(mut it) => {
+        TestOperation::DeletePush(mut it) => {
             it.tenant = it.tenant.or(tenant);
             done(grpc.delete_task_push_notification_config(request(client, it.into())).await)
         }
-        Ask::Card => {
+        TestOperation::Card => {
             let message = GetExtendedCard { tenant }.into();
             let found = grpc.get_extended_agent_card(request(client, message)).await.map_err(refusal)?;
-            Ok(Told::Once(card(&AgentCard::try_from(found.into_inner()).unwrap())))
+            Ok(TestAnswer::Once(card(&AgentCard::try_from(found.into_inner()).unwrap())))
         }
     }
 }
 
-async fn ask_old(client: &Client, ask: Ask) -> Result<Told, Refusal> {
+async fn ask_old(client: &TestClient, ask: TestOperation) -> Result<TestAnswer, SpokenRefusal> {
     let mut grpc = OldClient::with_origin(channel(), client.url.parse().unwrap());
     match ask {
-        Ask::Send(it) => {
+        TestOperation::Send(it) => {
             let message = v03::SendMessageRequest::from(it);
             once::<_, SendMessageResponse>(grpc.send_message(request(client, message)).await)
         }
-        Ask::Stream(it) => {
+        TestOperation::Stream(it) => {
             let message = v03::SendMessageRequest::from(it);
             stream(grpc.send_streaming_message(request(client, message)).await)
         }
-        Ask::Get(it) => once::<_, Task>(grpc.get_task(request(client, it.into())).await),
-        Ask::List(_) => panic!("0.3 has no list of tasks"),
-        Ask::Cancel(it) => once::<_, Task>(grpc.cancel_task(request(client, it.into())).await),
-        Ask::Subscribe(it) => stream(grpc.task_subscription(request(client, it.into())).await),
-        Ask::CreatePush(it) => {
+        TestOperation::Get(it) => once::<_, Task>(grpc.get_task(request(client, it.into())).await),
+        TestOperation::List(_) => panic!("0.3 has no list of tasks"),
+        TestOperation::Cancel(it) => once::<_, Task>(grpc.cancel_task(request(client, it.into())).await),
+        TestOperation::Subscribe(it) => stream(grpc.task_subscription(request(client, it.into())).await),
+        TestOperation::CreatePush(it) => {
             once::<_, PushConfig>(grpc.create_task_push_notification_config(request(client, it.into())).await)
         }
-        Ask::GetPush(it) => {
+        TestOperation::GetPush(it) => {
             once::<_, PushConfig>(grpc.get_task_push_notification_config(request(client, it.into())).await)
         }
-        Ask::ListPushes(it) => {
+        TestOperation::ListPushes(it) => {
             once::<_, PushConfigList>(grpc.list_task_push_notification_config(request(client, it.into())).await)
         }
-        Ask::DeletePush(it) => done(grpc.delete_task_push_notification_config(request(client, it.into())).await),
-        Ask::Card => {
+        TestOperation::DeletePush(it) => {
+            done(grpc.delete_task_push_notification_config(request(client, it.into())).await)
+        }
+        TestOperation::Card => {
             let found = grpc.get_agent_card(request(client, v03::GetAgentCardRequest {})).await.map_err(refusal)?;
             let found = found.into_inner();
             let skills: Vec<&String> = found.skills.iter().map(|skill| &skill.id).collect();
             let card = json!({"name": found.name, "description": found.description, "version": found.version,
                 "skills": skills});
-            Ok(Told::Once(Json::of(&card)))
+            Ok(TestAnswer::Once(Json::of(&card)))
         }
     }
 }
 
-fn once<M, T>(answered: Result<Response<M>, Status>) -> Result<Told, Refusal>
+fn once<M, T>(answered: Result<Response<M>, Status>) -> Result<TestAnswer, SpokenRefusal>
 where
     T: TryFrom<M> + Serialize,
     T::Error: Debug,
 {
     let message = answered.map_err(refusal)?.into_inner();
-    Ok(Told::Once(Json::of(&T::try_from(message).unwrap())))
+    Ok(TestAnswer::Once(Json::of(&T::try_from(message).unwrap())))
 }
 
-fn done(answered: Result<Response<()>, Status>) -> Result<Told, Refusal> {
+fn done(answered: Result<Response<()>, Status>) -> Result<TestAnswer, SpokenRefusal> {
     answered.map_err(refusal)?;
-    Ok(Told::Once(Json::empty_object()))
+    Ok(TestAnswer::Once(Json::empty_object()))
 }
 
-fn stream<M>(answered: Result<Response<Streaming<M>>, Status>) -> Result<Told, Refusal>
+fn stream<M>(answered: Result<Response<Streaming<M>>, Status>) -> Result<TestAnswer, SpokenRefusal>
 where
     M: Send + 'static,
     StreamResponse: TryFrom<M>,
@@ -205,17 +207,17 @@ where
     let read = |update: Result<M, Status>| {
         update.map(|update| Json::of(&StreamResponse::try_from(update).unwrap())).map_err(refusal)
     };
-    Ok(Told::Stream(Incoming(updates.map(read).boxed())))
+    Ok(TestAnswer::Stream(IncomingEvents(updates.map(read).boxed())))
 }
 
-pub fn refusal(status: Status) -> Refusal {
+pub fn refusal(status: Status) -> SpokenRefusal {
     let challenge = status.metadata().get("www-authenticate").map(|value| value.to_str().unwrap().to_owned());
-    let refusal = Refusal::new(Form::Grpc(status.code()), status.message().to_owned());
-    Refusal { challenge, ..details(status.details(), refusal) }
+    let refusal = SpokenRefusal::new(RefusalForm::Grpc(status.code()), status.message().to_owned());
+    SpokenRefusal { challenge, ..details(status.details(), refusal) }
 }
 
 /// What `google.rpc.Status` adds.
-fn details(bytes: &[u8], mut refusal: Refusal) -> Refusal {
+fn details(bytes: &[u8], mut refusal: SpokenRefusal) -> SpokenRefusal {
     let status = RpcStatus::decode(bytes).unwrap();
     for detail in status.details {
         match detail.type_url.as_str() {

@@ -6,15 +6,15 @@ mod rest;
 mod rpc;
 mod sse;
 
-pub use form::{Form, Refusal};
+pub use form::{RefusalForm, SpokenRefusal};
 
 use std::{sync::LazyLock, time::Duration};
 
 use attache_protocol::{
     Json,
     wire::a2a::{
-        AgentCard, CancelTask, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage, Subscribe,
-        Task, TaskState,
+        AgentCard, CancelTask, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage,
+        SubscribeToTask, Task, TaskState,
     },
 };
 use futures_util::{
@@ -36,35 +36,35 @@ pub fn http() -> reqwest::Client {
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Binding {
+pub enum TestBinding {
     Rpc,
     Rest,
     Grpc,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Version {
+pub enum TestVersion {
     V10,
     V03,
 }
 
-pub const BINDINGS: [Binding; 3] = [Binding::Rpc, Binding::Rest, Binding::Grpc];
-pub const VERSIONS: [Version; 2] = [Version::V10, Version::V03];
+pub const BINDINGS: [TestBinding; 3] = [TestBinding::Rpc, TestBinding::Rest, TestBinding::Grpc];
+pub const VERSIONS: [TestVersion; 2] = [TestVersion::V10, TestVersion::V03];
 
 /// Every way to speak.
-pub fn every_way() -> impl Iterator<Item = (Binding, Version)> {
+pub fn every_way() -> impl Iterator<Item = (TestBinding, TestVersion)> {
     VERSIONS.into_iter().flat_map(|version| BINDINGS.map(|binding| (binding, version)))
 }
 
 /// One of the eleven operations.
 #[derive(Debug, Clone)]
-pub enum Ask {
+pub enum TestOperation {
     Send(SendMessage),
     Stream(SendMessage),
     Get(GetTask),
     List(ListTasks),
     Cancel(CancelTask),
-    Subscribe(Subscribe),
+    Subscribe(SubscribeToTask),
     CreatePush(PushConfig),
     GetPush(GetPushConfig),
     ListPushes(ListPushConfigs),
@@ -72,19 +72,19 @@ pub enum Ask {
     Card,
 }
 
-pub enum Told {
+pub enum TestAnswer {
     Once(Json),
-    Stream(Incoming),
+    Stream(IncomingEvents),
 }
 
 /// A stream, each of its events in the model of 1.0.
-pub struct Incoming(BoxStream<'static, Result<Json, Refusal>>);
+pub struct IncomingEvents(BoxStream<'static, Result<Json, SpokenRefusal>>);
 
 /// A caller of one agent.
 #[derive(Debug, Clone)]
-pub struct Client {
-    pub binding: Binding,
-    pub version: Version,
+pub struct TestClient {
+    pub binding: TestBinding,
+    pub version: TestVersion,
     pub url: String,
     pub agent: String,
     pub headers: Vec<(&'static str, String)>,
@@ -92,9 +92,9 @@ pub struct Client {
     pub says: String,
 }
 
-// === impl Version ===
+// === impl TestVersion ===
 
-impl Version {
+impl TestVersion {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V10 => "1.0",
@@ -103,9 +103,9 @@ impl Version {
     }
 }
 
-// === impl Ask ===
+// === impl TestOperation ===
 
-impl Ask {
+impl TestOperation {
     pub fn get(task: &str) -> Self {
         Self::Get(GetTask { id: task.to_owned(), ..GetTask::default() })
     }
@@ -115,7 +115,7 @@ impl Ask {
     }
 
     pub fn subscribe(task: &str) -> Self {
-        Self::Subscribe(Subscribe { id: task.to_owned(), ..Subscribe::default() })
+        Self::Subscribe(SubscribeToTask { id: task.to_owned(), ..SubscribeToTask::default() })
     }
 
     pub fn get_push(task: &str, id: &str) -> Self {
@@ -135,10 +135,10 @@ impl Ask {
     }
 }
 
-// === impl Client ===
+// === impl TestClient ===
 
-impl Client {
-    pub fn new(binding: Binding, version: Version, url: &str, agent: &str) -> Self {
+impl TestClient {
+    pub fn new(binding: TestBinding, version: TestVersion, url: &str, agent: &str) -> Self {
         let says = version.as_str().to_owned();
         Self { binding, version, url: url.to_owned(), agent: agent.to_owned(), headers: Vec::new(), says }
     }
@@ -161,48 +161,49 @@ impl Client {
     }
 
     /// Whether the version has this operation on this binding.
-    pub fn can(&self, ask: &Ask) -> bool {
-        self.version == Version::V10 || !matches!(ask, Ask::List(_))
+    pub fn can(&self, ask: &TestOperation) -> bool {
+        self.version == TestVersion::V10 || !matches!(ask, TestOperation::List(_))
     }
 
-    pub async fn ask(&self, ask: Ask) -> Result<Told, Refusal> {
+    pub async fn ask(&self, ask: TestOperation) -> Result<TestAnswer, SpokenRefusal> {
         let shown = format!("{:?} {:?} does not answer {ask:?}", self.binding, self.version);
         let answered = async {
             match self.binding {
-                Binding::Rpc => rpc::ask(self, ask).await,
-                Binding::Rest => rest::ask(self, ask).await,
-                Binding::Grpc => grpc::ask(self, ask).await,
+                TestBinding::Rpc => rpc::ask(self, ask).await,
+                TestBinding::Rest => rest::ask(self, ask).await,
+                TestBinding::Grpc => grpc::ask(self, ask).await,
             }
         };
         timeout(PATIENCE, answered).await.expect(&shown)
     }
 
-    pub async fn once(&self, ask: Ask) -> Result<Json, Refusal> {
+    pub async fn once(&self, ask: TestOperation) -> Result<Json, SpokenRefusal> {
         match self.ask(ask).await? {
-            Told::Once(answer) => Ok(answer),
-            Told::Stream(_) => panic!("this answers with a stream"),
+            TestAnswer::Once(answer) => Ok(answer),
+            TestAnswer::Stream(_) => panic!("this answers with a stream"),
         }
     }
 
-    pub async fn open(&self, ask: Ask) -> Result<Incoming, Refusal> {
+    pub async fn open(&self, ask: TestOperation) -> Result<IncomingEvents, SpokenRefusal> {
         match self.ask(ask).await? {
-            Told::Stream(incoming) => Ok(incoming),
-            Told::Once(answer) => panic!("this answers once: {}", answer.get()),
+            TestAnswer::Stream(incoming) => Ok(incoming),
+            TestAnswer::Once(answer) => panic!("this answers once: {}", answer.get()),
         }
     }
 
     /// What the operation refuses with.
-    pub async fn refused(&self, ask: Ask) -> Refusal {
+    pub async fn refused(&self, ask: TestOperation) -> SpokenRefusal {
         match self.ask(ask).await {
             Err(refusal) => refusal,
-            Ok(Told::Once(answer)) => panic!("{:?} {:?} answers: {}", self.binding, self.version, answer.get()),
-            Ok(Told::Stream(_)) => panic!("{:?} {:?} opens a stream", self.binding, self.version),
+            Ok(TestAnswer::Once(answer)) => panic!("{:?} {:?} answers: {}", self.binding, self.version, answer.get()),
+            Ok(TestAnswer::Stream(_)) => panic!("{:?} {:?} opens a stream", self.binding, self.version),
         }
     }
 
     /// Sends a message that becomes a task.
     pub async fn send(&self, request: SendMessage) -> Task {
-        let told = self.once(Ask::Send(request)).await.unwrap_or_else(|refusal| panic!("{self:?}: {refusal:?}"));
+        let told =
+            self.once(TestOperation::Send(request)).await.unwrap_or_else(|refusal| panic!("{self:?}: {refusal:?}"));
         assert!(told.get().starts_with(r#"{"task":"#), "{}", told.get());
         #[derive(serde::Deserialize)]
         struct Sent {
@@ -212,7 +213,7 @@ impl Client {
     }
 
     pub async fn get(&self, task: &str) -> Task {
-        self.once(Ask::get(task)).await.unwrap().parse().unwrap()
+        self.once(TestOperation::get(task)).await.unwrap().parse().unwrap()
     }
 
     /// The task as soon as it is in this state.
@@ -230,9 +231,9 @@ impl Client {
     }
 }
 
-// === impl Incoming ===
+// === impl IncomingEvents ===
 
-impl Incoming {
+impl IncomingEvents {
     /// The next event; `None` at the end.
     pub async fn next(&mut self) -> Option<Json> {
         let next = timeout(PATIENCE, self.0.next()).await.expect("an event or the end in time");
@@ -240,7 +241,7 @@ impl Incoming {
     }
 
     /// The stream, unless all that it has to say is a refusal.
-    async fn unless_refused(mut self) -> Result<Self, Refusal> {
+    async fn unless_refused(mut self) -> Result<Self, SpokenRefusal> {
         let first = self.0.next().await.transpose()?;
         Ok(Self(stream::iter(first.map(Ok)).chain(self.0).boxed()))
     }

@@ -11,24 +11,24 @@ use percent_encoding::NON_ALPHANUMERIC;
 use reqwest::Method;
 use serde_json::json;
 
-use super::{Ask, Client, Refusal, Told, Version, card, http, read_as, sse};
+use super::{SpokenRefusal, TestAnswer, TestClient, TestOperation, TestVersion, card, http, read_as, sse};
 
 /// How an answer is read.
-type Read = fn(&Json) -> Json;
+type AnswerReader = fn(&Json) -> Json;
 
-struct Call {
+struct RestCall {
     method: Method,
     path: String,
     query: Vec<(&'static str, String)>,
     body: Option<Json>,
-    read: Read,
+    read: AnswerReader,
 }
 
-pub(super) async fn ask(client: &Client, ask: Ask) -> Result<Told, Refusal> {
-    let streams = matches!(ask, Ask::Stream(_) | Ask::Subscribe(_));
-    let Call { method, path, query, body, read } = match client.version {
-        Version::V10 => new_call(ask),
-        Version::V03 => old_call(ask),
+pub(super) async fn ask(client: &TestClient, ask: TestOperation) -> Result<TestAnswer, SpokenRefusal> {
+    let streams = matches!(ask, TestOperation::Stream(_) | TestOperation::Subscribe(_));
+    let RestCall { method, path, query, body, read } = match client.version {
+        TestVersion::V10 => new_call(ask),
+        TestVersion::V03 => old_call(ask),
     };
     let mut request = http()
         .request(method, format!("{}/a2a/{}{path}{}", client.url, client.agent, written(&query)))
@@ -43,13 +43,13 @@ pub(super) async fn ask(client: &Client, ask: Ask) -> Result<Told, Refusal> {
     let http = response.status().as_u16();
     let challenge = response.headers().get("www-authenticate").map(|value| value.to_str().unwrap().to_owned());
     if http != 200 {
-        return Err(Refusal::of_rest(http, &response.text().await.unwrap(), challenge));
+        return Err(SpokenRefusal::of_rest(http, &response.text().await.unwrap(), challenge));
     }
     if streams {
-        return Ok(Told::Stream(sse::incoming(response, move |event| Ok(read(&event)))));
+        return Ok(TestAnswer::Stream(sse::incoming(response, move |event| Ok(read(&event)))));
     }
     let text = response.text().await.unwrap();
-    Ok(Told::Once(read(&Json::from_text(text).unwrap())))
+    Ok(TestAnswer::Once(read(&Json::from_text(text).unwrap())))
 }
 
 fn written(query: &[(&'static str, String)]) -> String {
@@ -58,46 +58,50 @@ fn written(query: &[(&'static str, String)]) -> String {
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }
 
-fn call(method: Method, path: impl Into<String>, body: Option<Json>, read: Read) -> Call {
-    Call { method, path: path.into(), query: Vec::new(), body, read }
+fn call(method: Method, path: impl Into<String>, body: Option<Json>, read: AnswerReader) -> RestCall {
+    RestCall { method, path: path.into(), query: Vec::new(), body, read }
 }
 
-fn new_call(ask: Ask) -> Call {
+fn new_call(ask: TestOperation) -> RestCall {
     let task = read_as::<Task, Task>;
     let update = read_as::<StreamResponse, StreamResponse>;
     let config = read_as::<PushConfig, PushConfig>;
     match ask {
-        Ask::Send(it) => {
+        TestOperation::Send(it) => {
             let read = read_as::<SendMessageResponse, SendMessageResponse>;
             call(Method::POST, "/message:send", Some(Json::of(&it)), read)
         }
-        Ask::Stream(it) => call(Method::POST, "/message:stream", Some(Json::of(&it)), update),
-        Ask::Get(it) => {
+        TestOperation::Stream(it) => call(Method::POST, "/message:stream", Some(Json::of(&it)), update),
+        TestOperation::Get(it) => {
             let query = it.history_length.map(|length| ("historyLength", length.to_string())).into_iter().collect();
-            Call { query, ..call(Method::GET, format!("/tasks/{}", it.id), None, task) }
+            RestCall { query, ..call(Method::GET, format!("/tasks/{}", it.id), None, task) }
         }
-        Ask::List(it) => Call { query: list(&it), ..call(Method::GET, "/tasks", None, read_as::<TaskList, TaskList>) },
-        Ask::Cancel(it) => {
+        TestOperation::List(it) => {
+            RestCall { query: list(&it), ..call(Method::GET, "/tasks", None, read_as::<TaskList, TaskList>) }
+        }
+        TestOperation::Cancel(it) => {
             let body = it.metadata.map(|metadata| format!(r#"{{"metadata":{}}}"#, metadata.get()));
             let body = body.map(|body| Json::from_text(body).unwrap());
             call(Method::POST, format!("/tasks/{}:cancel", it.id), body, task)
         }
-        Ask::Subscribe(it) => call(Method::POST, format!("/tasks/{}:subscribe", it.id), None, update),
-        Ask::CreatePush(it) => {
+        TestOperation::Subscribe(it) => call(Method::POST, format!("/tasks/{}:subscribe", it.id), None, update),
+        TestOperation::CreatePush(it) => {
             let path = format!("/tasks/{}/pushNotificationConfigs", it.task_id.as_deref().unwrap_or_default());
             call(Method::POST, path, Some(Json::of(&it)), config)
         }
-        Ask::GetPush(it) => {
+        TestOperation::GetPush(it) => {
             call(Method::GET, format!("/tasks/{}/pushNotificationConfigs/{}", it.task_id, it.id), None, config)
         }
-        Ask::ListPushes(it) => {
+        TestOperation::ListPushes(it) => {
             let read = read_as::<PushConfigList, PushConfigList>;
             call(Method::GET, format!("/tasks/{}/pushNotificationConfigs", it.task_id), None, read)
         }
-        Ask::DeletePush(it) => {
+        TestOperation::DeletePush(it) => {
             call(Method::DELETE, format!("/tasks/{}/pushNotificationConfigs/{}", it.task_id, it.id), None, Json::clone)
         }
-        Ask::Card => call(Method::GET, "/extendedAgentCard", None, |json| card(&json.parse::<AgentCard>().unwrap())),
+        TestOperation::Card => {
+            call(Method::GET, "/extendedAgentCard", None, |json| card(&json.parse::<AgentCard>().unwrap()))
+        }
     }
 }
 
@@ -117,42 +121,42 @@ fn list(request: &ListTasks) -> Vec<(&'static str, String)> {
     .collect()
 }
 
-fn old_call(ask: Ask) -> Call {
-    let task = read_as::<old::Task, Task>;
-    let update = read_as::<old::StreamResponse, StreamResponse>;
-    let config = read_as::<old::TaskPushConfig, PushConfig>;
+fn old_call(ask: TestOperation) -> RestCall {
+    let task = read_as::<old::RestTaskV03, Task>;
+    let update = read_as::<old::RestStreamResponseV03, StreamResponse>;
+    let config = read_as::<old::RestTaskPushConfigV03, PushConfig>;
     match ask {
-        Ask::Send(it) => {
-            let read = read_as::<old::SendMessageResponse, SendMessageResponse>;
-            call(Method::POST, "/v1/message:send", Some(Json::of(&old::SendMessage::from(it))), read)
+        TestOperation::Send(it) => {
+            let read = read_as::<old::RestSendMessageResponseV03, SendMessageResponse>;
+            call(Method::POST, "/v1/message:send", Some(Json::of(&old::RestSendMessageV03::from(it))), read)
         }
-        Ask::Stream(it) => {
-            call(Method::POST, "/v1/message:stream", Some(Json::of(&old::SendMessage::from(it))), update)
+        TestOperation::Stream(it) => {
+            call(Method::POST, "/v1/message:stream", Some(Json::of(&old::RestSendMessageV03::from(it))), update)
         }
-        Ask::Get(it) => {
+        TestOperation::Get(it) => {
             let query = it.history_length.map(|length| ("historyLength", length.to_string())).into_iter().collect();
-            Call { query, ..call(Method::GET, format!("/v1/tasks/{}", it.id), None, task) }
+            RestCall { query, ..call(Method::GET, format!("/v1/tasks/{}", it.id), None, task) }
         }
-        Ask::List(_) => panic!("0.3 has no list of tasks"),
-        Ask::Cancel(it) => call(Method::POST, format!("/v1/tasks/{}:cancel", it.id), None, task),
-        Ask::Subscribe(it) => call(Method::GET, format!("/v1/tasks/{}:subscribe", it.id), None, update),
-        Ask::CreatePush(it) => {
+        TestOperation::List(_) => panic!("0.3 has no list of tasks"),
+        TestOperation::Cancel(it) => call(Method::POST, format!("/v1/tasks/{}:cancel", it.id), None, task),
+        TestOperation::Subscribe(it) => call(Method::GET, format!("/v1/tasks/{}:subscribe", it.id), None, update),
+        TestOperation::CreatePush(it) => {
             let path = format!("/v1/tasks/{}/pushNotificationConfigs", it.task_id.as_deref().unwrap_or_default());
-            call(Method::POST, path, Some(Json::of(&old::CreatePushConfig::from(it))), config)
+            call(Method::POST, path, Some(Json::of(&old::RestCreatePushConfigV03::from(it))), config)
         }
-        Ask::GetPush(it) => {
+        TestOperation::GetPush(it) => {
             call(Method::GET, format!("/v1/tasks/{}/pushNotificationConfigs/{}", it.task_id, it.id), None, config)
         }
-        Ask::ListPushes(it) => {
-            let read = read_as::<old::PushConfigList, PushConfigList>;
+        TestOperation::ListPushes(it) => {
+            let read = read_as::<old::RestPushConfigListV03, PushConfigList>;
             call(Method::GET, format!("/v1/tasks/{}/pushNotificationConfigs", it.task_id), None, read)
         }
-        Ask::DeletePush(it) => {
+        TestOperation::DeletePush(it) => {
             let path = format!("/v1/tasks/{}/pushNotificationConfigs/{}", it.task_id, it.id);
             call(Method::DELETE, path, None, Json::clone)
         }
-        Ask::Card => {
-            call(Method::GET, "/v1/card", None, |json| card(&AgentCard::from(json.parse::<v03::AgentCard>().unwrap())))
-        }
+        TestOperation::Card => call(Method::GET, "/v1/card", None, |json| {
+            card(&AgentCard::from(json.parse::<v03::AgentCardV03>().unwrap()))
+        }),
     }
 }

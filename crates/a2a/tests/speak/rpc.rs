@@ -3,25 +3,25 @@
 use attache_protocol::{
     Json,
     wire::a2a::{
-        AgentCard, Method, PushConfig, PushConfigList, Response as Answer, SendMessage, SendMessageResponse,
+        AgentCard, Method, PushConfig, PushConfigList, RpcResponse as Answer, SendMessage, SendMessageResponse,
         StreamResponse, Task, TaskList, v03,
     },
 };
 use serde::Serialize;
 
-use super::{Ask, Client, Refusal, Told, Version, card, http, read_as, sse};
+use super::{SpokenRefusal, TestAnswer, TestClient, TestOperation, TestVersion, card, http, read_as, sse};
 
 /// The request's id, which every answer repeats.
 const ID: &str = r#""question 1""#;
 
-pub(super) async fn ask(client: &Client, ask: Ask) -> Result<Told, Refusal> {
+pub(super) async fn ask(client: &TestClient, ask: TestOperation) -> Result<TestAnswer, SpokenRefusal> {
     let (method, params) = match client.version {
-        Version::V10 => new_params(&ask),
-        Version::V03 => old_params(&ask),
+        TestVersion::V10 => new_params(&ask),
+        TestVersion::V03 => old_params(&ask),
     };
     let name = match client.version {
-        Version::V10 => method.name(),
-        Version::V03 => method.old_name().expect("0.3 has this method"),
+        TestVersion::V10 => method.name(),
+        TestVersion::V03 => method.old_name().expect("0.3 has this method"),
     };
     let body = format!(r#"{{"jsonrpc":"2.0","id":{ID},"method":"{name}","params":{}}}"#, params.get());
     let mut request = http()
@@ -41,80 +41,80 @@ pub(super) async fn ask(client: &Client, ask: Ask) -> Result<Told, Refusal> {
         let incoming = sse::incoming(response, move |event| {
             let update = result(http, &event, None)?;
             Ok(match version {
-                Version::V10 => read_as::<StreamResponse, StreamResponse>(&update),
-                Version::V03 => old_update(&update),
+                TestVersion::V10 => read_as::<StreamResponse, StreamResponse>(&update),
+                TestVersion::V03 => old_update(&update),
             })
         });
         // 0.3 also refuses within the stream.
-        return incoming.unless_refused().await.map(Told::Stream);
+        return incoming.unless_refused().await.map(TestAnswer::Stream);
     }
     let text = response.text().await.unwrap();
     let text = Json::from_text(text.clone()).unwrap_or_else(|error| panic!("{error}: {text}"));
     let result = result(http, &text, challenge)?;
     assert_eq!(http, 200);
-    Ok(Told::Once(match version {
-        Version::V10 => new_answer(method, &result),
-        Version::V03 => old_answer(method, &result),
+    Ok(TestAnswer::Once(match version {
+        TestVersion::V10 => new_answer(method, &result),
+        TestVersion::V03 => old_answer(method, &result),
     }))
 }
 
-fn result(http: u16, text: &Json, challenge: Option<String>) -> Result<Json, Refusal> {
+fn result(http: u16, text: &Json, challenge: Option<String>) -> Result<Json, SpokenRefusal> {
     let answer: Answer = text.parse().unwrap_or_else(|error| panic!("{error}: {}", text.get()));
     assert_eq!(answer.jsonrpc, "2.0");
     if let Some(error) = answer.error {
-        return Err(Refusal::of_rpc(http, error, challenge));
+        return Err(SpokenRefusal::of_rpc(http, error, challenge));
     }
     assert_eq!(answer.id.as_ref().map(Json::get), Some(ID));
     // `null` is a result too: 0.3 answers so where nothing is to be said.
     Ok(answer.result.unwrap_or_else(|| Json::of(&())))
 }
 
-fn new_params(ask: &Ask) -> (Method, Json) {
+fn new_params(ask: &TestOperation) -> (Method, Json) {
     match ask {
-        Ask::Send(it) => (Method::SendMessage, Json::of(it)),
-        Ask::Stream(it) => (Method::SendStreamingMessage, Json::of(it)),
-        Ask::Get(it) => (Method::GetTask, Json::of(it)),
-        Ask::List(it) => (Method::ListTasks, Json::of(it)),
-        Ask::Cancel(it) => (Method::CancelTask, Json::of(it)),
-        Ask::Subscribe(it) => (Method::SubscribeToTask, Json::of(it)),
-        Ask::CreatePush(it) => (Method::CreatePushConfig, Json::of(it)),
-        Ask::GetPush(it) => (Method::GetPushConfig, Json::of(it)),
-        Ask::ListPushes(it) => (Method::ListPushConfigs, Json::of(it)),
-        Ask::DeletePush(it) => (Method::DeletePushConfig, Json::of(it)),
-        Ask::Card => (Method::GetExtendedCard, Json::empty_object()),
+        TestOperation::Send(it) => (Method::SendMessage, Json::of(it)),
+        TestOperation::Stream(it) => (Method::SendStreamingMessage, Json::of(it)),
+        TestOperation::Get(it) => (Method::GetTask, Json::of(it)),
+        TestOperation::List(it) => (Method::ListTasks, Json::of(it)),
+        TestOperation::Cancel(it) => (Method::CancelTask, Json::of(it)),
+        TestOperation::Subscribe(it) => (Method::SubscribeToTask, Json::of(it)),
+        TestOperation::CreatePush(it) => (Method::CreatePushConfig, Json::of(it)),
+        TestOperation::GetPush(it) => (Method::GetPushConfig, Json::of(it)),
+        TestOperation::ListPushes(it) => (Method::ListPushConfigs, Json::of(it)),
+        TestOperation::DeletePush(it) => (Method::DeletePushConfig, Json::of(it)),
+        TestOperation::Card => (Method::GetExtendedCard, Json::empty_object()),
     }
 }
 
-fn old_params(ask: &Ask) -> (Method, Json) {
-    let old = |it: &SendMessage| Json::of(&v03::SendParams::from(it.clone()));
+fn old_params(ask: &TestOperation) -> (Method, Json) {
+    let old = |it: &SendMessage| Json::of(&v03::SendParamsV03::from(it.clone()));
     let task = |id: &str, metadata: &Option<Json>| {
-        Json::of(&v03::TaskIdParams { id: id.to_owned(), metadata: metadata.clone() })
+        Json::of(&v03::TaskIdParamsV03 { id: id.to_owned(), metadata: metadata.clone() })
     };
     match ask {
-        Ask::Send(it) => (Method::SendMessage, old(it)),
-        Ask::Stream(it) => (Method::SendStreamingMessage, old(it)),
-        Ask::Get(it) => {
-            let params = v03::TaskQueryParams { id: it.id.clone(), history_length: it.history_length };
+        TestOperation::Send(it) => (Method::SendMessage, old(it)),
+        TestOperation::Stream(it) => (Method::SendStreamingMessage, old(it)),
+        TestOperation::Get(it) => {
+            let params = v03::TaskQueryParamsV03 { id: it.id.clone(), history_length: it.history_length };
             (Method::GetTask, Json::of(&params))
         }
-        Ask::List(_) => panic!("0.3 has no list of tasks"),
-        Ask::Cancel(it) => (Method::CancelTask, task(&it.id, &it.metadata)),
-        Ask::Subscribe(it) => (Method::SubscribeToTask, task(&it.id, &None)),
-        Ask::CreatePush(it) => {
+        TestOperation::List(_) => panic!("0.3 has no list of tasks"),
+        TestOperation::Cancel(it) => (Method::CancelTask, task(&it.id, &it.metadata)),
+        TestOperation::Subscribe(it) => (Method::SubscribeToTask, task(&it.id, &None)),
+        TestOperation::CreatePush(it) => {
             let task_id = it.task_id.clone().unwrap_or_default();
-            let params = v03::TaskPushConfig { task_id, push_notification_config: it.clone().into() };
+            let params = v03::TaskPushConfigV03 { task_id, push_notification_config: it.clone().into() };
             (Method::CreatePushConfig, Json::of(&params))
         }
-        Ask::GetPush(it) => {
+        TestOperation::GetPush(it) => {
             let (id, config) = (it.task_id.clone(), Some(it.id.clone()));
-            (Method::GetPushConfig, Json::of(&v03::GetPushConfig { id, push_notification_config_id: config }))
+            (Method::GetPushConfig, Json::of(&v03::GetPushConfigV03 { id, push_notification_config_id: config }))
         }
-        Ask::ListPushes(it) => (Method::ListPushConfigs, task(&it.task_id, &None)),
-        Ask::DeletePush(it) => {
+        TestOperation::ListPushes(it) => (Method::ListPushConfigs, task(&it.task_id, &None)),
+        TestOperation::DeletePush(it) => {
             let (id, config) = (it.task_id.clone(), it.id.clone());
-            (Method::DeletePushConfig, Json::of(&v03::DeletePushConfig { id, push_notification_config_id: config }))
+            (Method::DeletePushConfig, Json::of(&v03::DeletePushConfigV03 { id, push_notification_config_id: config }))
         }
-        Ask::Card => (Method::GetExtendedCard, Json::empty_object()),
+        TestOperation::Card => (Method::GetExtendedCard, Json::empty_object()),
     }
 }
 
@@ -137,10 +137,10 @@ fn new_answer(method: Method, result: &Json) -> Json {
 fn old_answer(method: Method, result: &Json) -> Json {
     match method {
         Method::SendMessage => old_update(result),
-        Method::GetTask | Method::CancelTask => read_as::<v03::Task, Task>(result),
-        Method::CreatePushConfig | Method::GetPushConfig => read_as::<v03::TaskPushConfig, PushConfig>(result),
+        Method::GetTask | Method::CancelTask => read_as::<v03::TaskV03, Task>(result),
+        Method::CreatePushConfig | Method::GetPushConfig => read_as::<v03::TaskPushConfigV03, PushConfig>(result),
         Method::ListPushConfigs => {
-            let configs: Vec<v03::TaskPushConfig> = result.parse().unwrap();
+            let configs: Vec<v03::TaskPushConfigV03> = result.parse().unwrap();
             #[derive(Serialize)]
             struct Found {
                 configs: Vec<PushConfig>,
@@ -151,12 +151,12 @@ fn old_answer(method: Method, result: &Json) -> Json {
             assert_eq!(result.get(), "null");
             Json::empty_object()
         }
-        Method::GetExtendedCard => card(&AgentCard::from(result.parse::<v03::AgentCard>().unwrap())),
+        Method::GetExtendedCard => card(&AgentCard::from(result.parse::<v03::AgentCardV03>().unwrap())),
         Method::ListTasks | Method::SendStreamingMessage | Method::SubscribeToTask => panic!("not answered once"),
     }
 }
 
 fn old_update(update: &Json) -> Json {
-    let read = v03::Stream::read(update).unwrap_or_else(|error| panic!("{error}: {}", update.get()));
+    let read = v03::StreamResponseV03::read(update).unwrap_or_else(|error| panic!("{error}: {}", update.get()));
     Json::of(&StreamResponse::from(read))
 }

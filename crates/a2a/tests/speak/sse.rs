@@ -4,25 +4,28 @@ use attache_protocol::Json;
 use futures_util::{StreamExt as _, stream};
 use reqwest::Response;
 
-use super::{Incoming, Refusal};
+use super::{IncomingEvents, SpokenRefusal};
 
-struct Reading<F> {
+struct SseReading<F> {
     response: Response,
     buffer: Vec<u8>,
     read: F,
 }
 
 /// `read` turns the data of one event into the model.
-pub(super) fn incoming(response: Response, read: impl Fn(Json) -> Result<Json, Refusal> + Send + 'static) -> Incoming {
+pub(super) fn incoming(
+    response: Response,
+    read: impl Fn(Json) -> Result<Json, SpokenRefusal> + Send + 'static,
+) -> IncomingEvents {
     let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
     assert!(content_type.starts_with("text/event-stream"), "{content_type}");
-    let reading = Reading { response, buffer: Vec::new(), read };
-    Incoming(stream::unfold(reading, next).boxed())
+    let reading = SseReading { response, buffer: Vec::new(), read };
+    IncomingEvents(stream::unfold(reading, next).boxed())
 }
 
-async fn next<F: Fn(Json) -> Result<Json, Refusal>>(
-    mut reading: Reading<F>,
-) -> Option<(Result<Json, Refusal>, Reading<F>)> {
+async fn next<F: Fn(Json) -> Result<Json, SpokenRefusal>>(
+    mut reading: SseReading<F>,
+) -> Option<(Result<Json, SpokenRefusal>, SseReading<F>)> {
     loop {
         if let Some(end) = reading.buffer.windows(2).position(|two| two == b"\n\n") {
             let block: Vec<u8> = reading.buffer.drain(..end + 2).collect();

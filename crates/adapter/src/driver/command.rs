@@ -2,58 +2,59 @@
 
 use std::ffi::OsString;
 
-use attache_protocol::wire::adapter::{Host, TaskReply};
+use attache_protocol::wire::adapter::{HostInfo, TaskReply};
 use futures_util::future::BoxFuture;
 
-use super::{Driver, Job, settled};
+use super::{Driver, DriverRun, reply_either_way};
 use crate::{
-    attachment::{self, Placed},
+    attachment::{self, PlacedFiles},
     host::limits,
-    process::{self, Program},
-    scratch::Scratch,
+    process::{self, ProgramSpec},
+    scratch::ScratchFolder,
 };
 
 /// The argument that stands for the task's text.
 const PLACEHOLDER: &str = "{}";
 
 #[derive(Debug, Clone)]
-pub struct Command {
+pub struct CommandDriver {
     program: OsString,
     args: Vec<OsString>,
 }
 
-// === impl Command ===
+// === impl CommandDriver ===
 
-impl Command {
+impl CommandDriver {
     /// With an argument `{}` the text takes its place and standard input is empty; else the text is the input.
     pub fn new(program: impl Into<OsString>, args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self { program: program.into(), args: args.into_iter().map(Into::into).collect() }
     }
 
-    fn program(&self, text: String) -> Result<Program, TaskReply> {
+    fn program(&self, text: String) -> Result<ProgramSpec, TaskReply> {
         let (name, mut args) = (self.program.clone(), self.args.clone());
         let mut places = args.iter_mut().filter(|arg| *arg == PLACEHOLDER).peekable();
         if places.peek().is_none() {
-            return Ok(Program { name, args, stdin: Some(text), files: Placed::default() });
+            return Ok(ProgramSpec { name, args, stdin: Some(text), files: PlacedFiles::default() });
         }
         process::fits(&text, &name, "start the adapter without `{}`")?;
         places.for_each(|place| *place = text.clone().into());
-        Ok(Program { name, args, stdin: None, files: Placed::default() })
+        Ok(ProgramSpec { name, args, stdin: None, files: PlacedFiles::default() })
     }
 }
 
-impl Driver for Command {
-    fn host(&self) -> Host {
-        Host { kind: "command".to_owned(), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
+impl Driver for CommandDriver {
+    fn host(&self) -> HostInfo {
+        HostInfo { kind: "command".to_owned(), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
     }
 
-    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
+    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
         let label = format!("`{}`", self.program.display());
         let program =
             limits::without_limits(&label, &job).and_then(|()| job.text()).and_then(|text| self.program(text));
-        settled(async move {
-            let program = Program { files: attachment::as_files(&job)?, ..program? };
-            let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
+        reply_either_way(async move {
+            let program = ProgramSpec { files: attachment::as_files(&job)?, ..program? };
+            let scratch =
+                ScratchFolder::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
             Ok(process::run(program, scratch, job).await)
         })
     }

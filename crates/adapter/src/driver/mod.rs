@@ -12,21 +12,22 @@ use std::{fmt, io, path::PathBuf};
 
 use attache_protocol::{
     env::Env,
-    wire::adapter::{Host, RunTask, TaskOutput, TaskReply},
+    wire::adapter::{HostInfo, RunTask, TaskOutput, TaskReply},
 };
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    acp::Acp, claude::Claude, codex::Codex, command::Command, conformance::Conformance, exec::Exec, shell::Shell,
+    acp::AcpDriver, claude::ClaudeDriver, codex::CodexDriver, command::CommandDriver, conformance::ConformanceDriver,
+    exec::ExecDriver, shell::ShellDriver,
 };
-use crate::{Asker, Environment, Events, Limit, attachment::Attachment};
+use crate::{Asker, Environment, EventSink, SandboxLimit, attachment::Attachment};
 
 /// Drives one kind of agent. It is given one job at a time, unless the adapter is told to take more.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// What `/health` says about the agent behind this adapter.
-    fn host(&self) -> Host;
+    fn host(&self) -> HostInfo;
 
     /// Whether its agent asks a person before it takes a risky step. Others reach one that does not only with an approval.
     fn asks(&self) -> bool {
@@ -34,12 +35,12 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Whether its agent hears what a caller says while it works, without having asked (see [`Asker::unasked`]).
-    fn hears_unasked(&self) -> bool {
+    fn accepts_unsolicited(&self) -> bool {
         false
     }
 
     /// The limits of tasks that its agent keeps.
-    fn enforces(&self) -> Vec<Limit> {
+    fn enforces(&self) -> Vec<SandboxLimit> {
         Vec::new()
     }
 
@@ -47,17 +48,17 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///
     /// When `job.stop` is cancelled (cancel, deadline, shutdown) it stops at once and returns any failure: the
     /// service knows the reason and writes it into the reply. Dropping the future must stop the work too.
-    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply>;
+    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply>;
 
     /// Starts its agent as for this job, up to where it would be given the task, and ends it. Nothing of the task is told.
-    fn try_start(&self, _job: Job) -> BoxFuture<'static, TaskReply> {
+    fn try_start(&self, _job: DriverRun) -> BoxFuture<'static, TaskReply> {
         std::future::ready(TaskReply::done(&TaskOutput::default())).boxed()
     }
 }
 
 /// One run, as a driver gets it.
 #[derive(Debug)]
-pub struct Job {
+pub struct DriverRun {
     pub task: RunTask,
     /// The folder to work in; it exists.
     pub cwd: PathBuf,
@@ -68,20 +69,22 @@ pub struct Job {
     /// Where private folders of a run are made.
     pub scratch: PathBuf,
     pub env: Env,
-    pub events: Events,
+    pub events: EventSink,
     /// How to ask people before a risky step, or for more to go on.
     pub asker: Asker,
     pub stop: CancellationToken,
 }
 
 /// A run that could not be begun has an answer as well.
-fn settled(run: impl Future<Output = Result<TaskReply, TaskReply>> + Send + 'static) -> BoxFuture<'static, TaskReply> {
+fn reply_either_way(
+    run: impl Future<Output = Result<TaskReply, TaskReply>> + Send + 'static,
+) -> BoxFuture<'static, TaskReply> {
     run.map(|ended| ended.unwrap_or_else(|failure| failure)).boxed()
 }
 
-// === impl Job ===
+// === impl DriverRun ===
 
-impl Job {
+impl DriverRun {
     /// The instructions of the account and the conversation, then the adapter's own.
     pub fn instructions(&self) -> Option<String> {
         let parts = [self.task.instructions.as_deref(), self.standing.as_deref()];
@@ -99,7 +102,7 @@ impl Job {
     }
 
     /// The same for a task that may be nothing but what comes with it.
-    fn words(&self, attached: &[Attachment]) -> Result<String, TaskReply> {
+    fn task_text(&self, attached: &[Attachment]) -> Result<String, TaskReply> {
         match self.text() {
             Err(_) if !attached.is_empty() => Ok("See what came with this task.".to_owned()),
             text => text,
@@ -109,11 +112,11 @@ impl Job {
     /// The text of the task: `input.text`, or `input` itself when it is a string.
     pub fn text(&self) -> Result<String, TaskReply> {
         #[derive(Deserialize)]
-        struct Input {
+        struct TextInput {
             text: String,
         }
         let input = &self.task.input;
-        let text = input.parse::<Input>().map(|input| input.text).or_else(|_| input.parse::<String>());
+        let text = input.parse::<TextInput>().map(|input| input.text).or_else(|_| input.parse::<String>());
         match text {
             Ok(text) if !text.trim().is_empty() => Ok(text),
             _ => Err(TaskReply::failed(

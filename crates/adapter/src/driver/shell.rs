@@ -1,35 +1,35 @@
 //! The built-in agent: the task's text is a script for `sh`.
 
-use attache_protocol::wire::adapter::{Host, TaskReply};
+use attache_protocol::wire::adapter::{HostInfo, TaskReply};
 use futures_util::future::BoxFuture;
 
-use super::{Driver, Job, settled};
+use super::{Driver, DriverRun, reply_either_way};
 use crate::{
     attachment,
     host::limits,
-    process::{self, MAX_ARGUMENT, Program},
-    scratch::Scratch,
+    process::{self, MAX_ARGUMENT, ProgramSpec},
+    scratch::ScratchFolder,
 };
 
 #[derive(Debug, Clone, Default)]
-pub struct Shell;
+pub struct ShellDriver;
 
-// === impl Shell ===
+// === impl ShellDriver ===
 
-impl Driver for Shell {
-    fn host(&self) -> Host {
-        Host { kind: "shell".to_owned(), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
+impl Driver for ShellDriver {
+    fn host(&self) -> HostInfo {
+        HostInfo { kind: "shell".to_owned(), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
     }
 
-    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        settled(execute(job))
+    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
+        reply_either_way(execute(job))
     }
 }
 
-async fn execute(job: Job) -> Result<TaskReply, TaskReply> {
+async fn execute(job: DriverRun) -> Result<TaskReply, TaskReply> {
     limits::without_limits("the shell", &job)?;
     let script = job.text()?;
-    let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
+    let scratch = ScratchFolder::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
     let args = if script.len() <= MAX_ARGUMENT {
         // A script that begins with a dash is not an option of sh.
         vec!["-c".into(), "--".into(), script.into()]
@@ -40,5 +40,5 @@ async fn execute(job: Job) -> Result<TaskReply, TaskReply> {
         vec![file.into_os_string()]
     };
     let files = attachment::as_files(&job)?;
-    Ok(process::run(Program { name: "sh".into(), args, stdin: None, files }, scratch, job).await)
+    Ok(process::run(ProgramSpec { name: "sh".into(), args, stdin: None, files }, scratch, job).await)
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a host says that the run has used so far; a total, never a difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub(crate) struct Usage {
+pub(crate) struct HostUsage {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -14,13 +14,13 @@ pub(crate) struct Usage {
     pub(crate) output_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cost_usd: Option<f64>,
-    pub(crate) cost_source: Source,
+    pub(crate) cost_source: CostCertainty,
 }
 
 /// How sure the cost is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Source {
+pub(crate) enum CostCertainty {
     Reported,
     Estimated,
     #[default]
@@ -29,16 +29,16 @@ pub(crate) enum Source {
 
 /// What is left for a run; none of a kind means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-pub(crate) struct Budget {
+pub(crate) struct RunBudget {
     #[serde(default)]
     pub(crate) tokens: Option<u64>,
     #[serde(default)]
     pub(crate) cost_usd: Option<f64>,
 }
 
-// === impl Usage ===
+// === impl HostUsage ===
 
-impl Usage {
+impl HostUsage {
     /// Tokens as a host counts them, in and out.
     pub(crate) fn of_tokens(input: u64, output: u64) -> Self {
         let tokens = Some(input.saturating_add(output));
@@ -48,13 +48,13 @@ impl Usage {
     #[must_use]
     pub(crate) fn with_cost(mut self, usd: f64) -> Self {
         if usd.is_finite() && usd >= 0.0 {
-            (self.cost_usd, self.cost_source) = (Some(usd), Source::Reported);
+            (self.cost_usd, self.cost_source) = (Some(usd), CostCertainty::Reported);
         }
         self
     }
 
     /// What is known after hearing more: a total that went down was of something smaller, and the larger one stands.
-    pub(crate) fn heard(&mut self, more: Self) {
+    pub(crate) fn merge(&mut self, more: Self) {
         let larger = |old: Option<u64>, new: Option<u64>| old.max(new);
         self.tokens = larger(self.tokens, more.tokens);
         self.input_tokens = larger(self.input_tokens, more.input_tokens);
@@ -69,16 +69,16 @@ impl Usage {
     }
 }
 
-// === impl Budget ===
+// === impl RunBudget ===
 
-impl Budget {
+impl RunBudget {
     /// Of a task; members that cannot be read limit nothing, and the hub still counts.
     pub(crate) fn of(json: Option<&Json>) -> Self {
         json.and_then(|json| json.parse().ok()).unwrap_or_default()
     }
 
     /// What was used up, said for people; none while something is left.
-    pub(crate) fn exceeded_by(&self, usage: &Usage) -> Option<String> {
+    pub(crate) fn exceeded_by(&self, usage: &HostUsage) -> Option<String> {
         if let (Some(limit), Some(used)) = (self.tokens, usage.tokens)
             && used >= limit
         {
@@ -99,22 +99,22 @@ mod tests {
 
     #[test]
     fn totals_only_grow_and_the_cost_keeps_its_source() {
-        let mut usage = Usage::of_tokens(10, 5).with_cost(0.5);
-        usage.heard(Usage::of_tokens(8, 6));
-        assert_eq!(usage, Usage { output_tokens: Some(6), ..Usage::of_tokens(10, 5).with_cost(0.5) });
-        usage.heard(Usage::of_tokens(20, 5).with_cost(f64::NAN));
-        assert_eq!((usage.tokens, usage.cost_usd, usage.cost_source), (Some(25), Some(0.5), Source::Reported));
+        let mut usage = HostUsage::of_tokens(10, 5).with_cost(0.5);
+        usage.merge(HostUsage::of_tokens(8, 6));
+        assert_eq!(usage, HostUsage { output_tokens: Some(6), ..HostUsage::of_tokens(10, 5).with_cost(0.5) });
+        usage.merge(HostUsage::of_tokens(20, 5).with_cost(f64::NAN));
+        assert_eq!((usage.tokens, usage.cost_usd, usage.cost_source), (Some(25), Some(0.5), CostCertainty::Reported));
     }
 
     #[test]
     fn a_budget_is_exceeded_when_nothing_is_left() {
-        let budget = Budget::of(Some(&Json::from_text(r#"{"tokens":100,"cost_usd":0.25}"#).unwrap()));
-        assert_eq!(budget, Budget { tokens: Some(100), cost_usd: Some(0.25) });
-        assert_eq!(budget.exceeded_by(&Usage::of_tokens(60, 39).with_cost(0.2)), None);
+        let budget = RunBudget::of(Some(&Json::from_text(r#"{"tokens":100,"cost_usd":0.25}"#).unwrap()));
+        assert_eq!(budget, RunBudget { tokens: Some(100), cost_usd: Some(0.25) });
+        assert_eq!(budget.exceeded_by(&HostUsage::of_tokens(60, 39).with_cost(0.2)), None);
         let said = |usage| budget.exceeded_by(&usage).unwrap();
-        assert_eq!(said(Usage::of_tokens(60, 40)), "100 tokens were used of the 100 that were left for it");
-        assert_eq!(said(Usage::default().with_cost(0.3)), "$0.3000 was spent of the $0.2500 that was left for it");
-        assert_eq!(Budget::of(None).exceeded_by(&Usage::of_tokens(u64::MAX, 1)), None);
-        assert_eq!(Budget::of(Some(&Json::from_text("[]").unwrap())), Budget::default());
+        assert_eq!(said(HostUsage::of_tokens(60, 40)), "100 tokens were used of the 100 that were left for it");
+        assert_eq!(said(HostUsage::default().with_cost(0.3)), "$0.3000 was spent of the $0.2500 that was left for it");
+        assert_eq!(RunBudget::of(None).exceeded_by(&HostUsage::of_tokens(u64::MAX, 1)), None);
+        assert_eq!(RunBudget::of(Some(&Json::from_text("[]").unwrap())), RunBudget::default());
     }
 }

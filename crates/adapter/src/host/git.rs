@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, ffi::OsString, process::Stdio, time::Duration};
 use rustix::process::Pid;
 use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 
-use crate::{Job, family, process::dressed};
+use crate::{DriverRun, process::command_for_run, process_tree};
 
 /// Set wherever a host works, also for repositories below its folder.
 const ALWAYS: &[(&str, &str)] = &[
@@ -28,31 +28,31 @@ const ALWAYS: &[(&str, &str)] = &[
 ];
 
 /// How long git may take to list a configuration, and how much of it is read.
-const LISTING: Duration = Duration::from_secs(5);
-const LONGEST: u64 = 1 << 20;
+const CONFIG_LIST_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_CONFIG: u64 = 1 << 20;
 
 /// The variables for a host that works in the folder of this job.
-pub(super) async fn variables(job: &Job) -> Vec<(OsString, OsString)> {
-    let listed = timeout(LISTING, list(job)).await.ok().flatten().unwrap_or_default();
+pub(super) async fn variables(job: &DriverRun) -> Vec<(OsString, OsString)> {
+    let listed = timeout(CONFIG_LIST_TIMEOUT, list(job)).await.ok().flatten().unwrap_or_default();
     let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     as_variables(fixed.chain(overrides(&String::from_utf8_lossy(&listed))))
 }
 
 /// The configuration with the scope of each setting. Listing it executes nothing.
-async fn list(job: &Job) -> Option<Vec<u8>> {
-    let mut command: Command = dressed("git".as_ref(), job);
+async fn list(job: &DriverRun) -> Option<Vec<u8>> {
+    let mut command: Command = command_for_run("git".as_ref(), job);
     command.args(["config", "--list", "--show-scope", "--null", "--includes"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = family::start(&mut command).ok()?;
+    let mut child = process_tree::start(&mut command).ok()?;
     let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let mut listed = Vec::new();
-    let read = child.stdout.take()?.take(LONGEST).read_to_end(&mut listed).await;
+    let read = child.stdout.take()?.take(MAX_CONFIG).read_to_end(&mut listed).await;
     // One that prints more than that is not waited for.
     let _ = child.start_kill();
     if child.wait().await.is_ok()
         && let Some(id) = id
     {
-        family::forget(id);
+        process_tree::forget(id);
     }
     read.is_ok().then_some(listed)
 }
@@ -78,7 +78,7 @@ fn overrides(listed: &str) -> Vec<(String, String)> {
         let (key, value) = setting.split_once('\n').unwrap_or((setting, ""));
         match scope {
             "local" | "worktree" => {
-                if let Some(harmless) = harmless(key) {
+                if let Some(harmless) = safe_value(key) {
                     of_folder.insert(key, harmless);
                 }
             }
@@ -104,7 +104,7 @@ fn overrides(listed: &str) -> Vec<(String, String)> {
 
 /// What a setting that names a program is set to; none for a setting that names none. Keys come with small letters, but for
 /// what stands between the first and the last dot.
-fn harmless(key: &str) -> Option<&'static str> {
+fn safe_value(key: &str) -> Option<&'static str> {
     let (section, rest) = key.split_once('.')?;
     let name = rest.rsplit('.').next()?;
     Some(match (section, name) {

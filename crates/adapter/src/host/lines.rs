@@ -11,20 +11,20 @@ use tokio::{
 };
 
 /// A message may carry a whole file.
-const LONGEST: u64 = 16 * 1024 * 1024;
+const MAX_LINE: u64 = 16 * 1024 * 1024;
 
 /// How many messages may wait on either side; then the host waits.
-const WAITING: usize = 64;
+const MAX_QUEUED_LINES: usize = 64;
 
 /// What a host writes, line by line.
 #[derive(Debug)]
-pub(crate) struct Lines {
-    from: mpsc::Receiver<Line>,
+pub(crate) struct HostLines {
+    from: mpsc::Receiver<HostLine>,
     reader: JoinHandle<()>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum HostLine {
     /// Without its end; never empty. What is not UTF-8 is replaced.
     Whole(String),
     /// Longer than anything that makes sense; the rest was thrown away.
@@ -33,45 +33,45 @@ pub(crate) enum Line {
 
 /// Writes to a host. Cheap to clone. The pipe closes when the last clone is gone.
 #[derive(Debug, Clone)]
-pub(crate) struct Speaker(mpsc::Sender<String>);
+pub(crate) struct HostWriter(mpsc::Sender<String>);
 
-// === impl Lines ===
+// === impl HostLines ===
 
-impl Lines {
+impl HostLines {
     pub(crate) fn of(stdout: Option<ChildStdout>) -> Self {
-        let (to, from) = mpsc::channel(WAITING);
+        let (to, from) = mpsc::channel(MAX_QUEUED_LINES);
         Self { from, reader: tokio::spawn(read(stdout, to)) }
     }
 
     /// None when the host has closed its output.
-    pub(crate) async fn next(&mut self) -> Option<Line> {
+    pub(crate) async fn next(&mut self) -> Option<HostLine> {
         self.from.recv().await
     }
 }
 
-impl Drop for Lines {
+impl Drop for HostLines {
     fn drop(&mut self) {
         self.reader.abort();
     }
 }
 
-async fn read(stdout: Option<ChildStdout>, to: mpsc::Sender<Line>) {
+async fn read(stdout: Option<ChildStdout>, to: mpsc::Sender<HostLine>) {
     let Some(stdout) = stdout else { return };
     let mut from = BufReader::with_capacity(64 * 1024, stdout);
     let mut bytes = Vec::new();
     loop {
         bytes.clear();
-        let Ok(count @ 1..) = (&mut from).take(LONGEST).read_until(b'\n', &mut bytes).await else { return };
-        let cut = count as u64 == LONGEST && bytes.last() != Some(&b'\n');
+        let Ok(count @ 1..) = (&mut from).take(MAX_LINE).read_until(b'\n', &mut bytes).await else { return };
+        let cut = count as u64 == MAX_LINE && bytes.last() != Some(&b'\n');
         let line = if cut {
             if skip(&mut from).await.is_err() {
                 return;
             }
-            Line::TooLong
+            HostLine::TooLong
         } else {
             match String::from_utf8_lossy(&bytes).trim() {
                 "" => continue,
-                text => Line::Whole(with_whole_characters(text).into_owned()),
+                text => HostLine::Whole(with_whole_characters(text).into_owned()),
             }
         };
         if to.send(line).await.is_err() {
@@ -124,12 +124,12 @@ async fn skip(from: &mut BufReader<ChildStdout>) -> std::io::Result<()> {
     }
 }
 
-// === impl Speaker ===
+// === impl HostWriter ===
 
-impl Speaker {
+impl HostWriter {
     /// The task that writes ends when the host is gone or nobody speaks any more.
     pub(crate) fn to(stdin: Option<ChildStdin>) -> Self {
-        let (to, mut from) = mpsc::channel::<String>(WAITING);
+        let (to, mut from) = mpsc::channel::<String>(MAX_QUEUED_LINES);
         tokio::spawn(async move {
             let Some(mut stdin) = stdin else { return };
             while let Some(line) = from.recv().await {
@@ -142,7 +142,7 @@ impl Speaker {
     }
 
     /// One message. A host that is gone does not hear it, and its end is noticed elsewhere.
-    pub(crate) async fn say(&self, message: &impl Serialize) {
+    pub(crate) async fn write(&self, message: &impl Serialize) {
         if let Ok(mut line) = serde_json::to_string(message) {
             line.push('\n');
             let _ = self.0.send(line).await;

@@ -15,28 +15,28 @@ pub(crate) mod process;
 pub(crate) mod prompt;
 pub(crate) mod question;
 pub(crate) mod rpc;
-pub(crate) mod speech;
+pub(crate) mod text_stream;
 pub(crate) mod turn;
 
 use std::{ffi::OsString, path::PathBuf};
 
-pub use self::limits::Limit;
+pub use self::limits::SandboxLimit;
 pub(crate) use self::{
-    budget::Usage,
-    lines::{Lines, Speaker},
-    outcome::Verdict,
-    process::{Handed, Launch, Process},
-    question::{Answer, Answered, Question},
-    turn::Turn,
+    budget::HostUsage,
+    lines::{HostLines, HostWriter},
+    outcome::TurnVerdict,
+    process::{HostLaunch, HostProcess, InheritedSecret},
+    question::{ApprovalAnswer, ApprovalQuestion, KeyedAnswer},
+    turn::HostTurn,
 };
 
 /// Our tools for one run, as hosts know them. Not `attache`: that is what `attache mcp install` calls the person's own server,
 /// and hosts merge what both say under one name.
-pub(crate) const TOOLS: &str = "attache_run";
+pub(crate) const TOOLS_SERVER: &str = "attache_run";
 
 /// Which program is the host, and what to call it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setup {
+pub struct HostSetup {
     /// What the hub and `/health` are told, such as `claude_cli`.
     pub kind: String,
     /// What people read, such as `Claude Code`.
@@ -46,20 +46,20 @@ pub struct Setup {
     pub args: Vec<OsString>,
     pub version: Option<String>,
     /// The limits that this host keeps by itself when it is told to.
-    pub enforces: Vec<Limit>,
+    pub enforces: Vec<SandboxLimit>,
     /// What this host would execute of the folder that it works in, whatever it is told: a run in a folder that has one of
     /// these is refused.
     pub executes: Vec<PathBuf>,
     /// Whether it asks before it takes a risky step.
     pub asks: bool,
-    pub memory: Memory,
+    pub memory: HostMemory,
     /// Whether it says what a run costs; if not, no limit in dollars can be kept.
     pub tells_cost: bool,
 }
 
 /// What a host remembers from one run to the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Memory {
+pub enum HostMemory {
     /// Nothing: each run starts anew.
     #[default]
     Stateless,
@@ -67,9 +67,9 @@ pub enum Memory {
     PerConversation(PathBuf),
 }
 
-// === impl Setup ===
+// === impl HostSetup ===
 
-impl Setup {
+impl HostSetup {
     /// A host without arguments, limits or memory of its own.
     pub fn new(kind: impl Into<String>, label: impl Into<String>, program: impl Into<OsString>) -> Self {
         Self {
@@ -81,12 +81,12 @@ impl Setup {
             enforces: Vec::new(),
             executes: Vec::new(),
             asks: false,
-            memory: Memory::Stateless,
+            memory: HostMemory::Stateless,
             tells_cost: true,
         }
     }
 
-    pub(crate) fn host(&self) -> attache_protocol::wire::adapter::Host {
-        attache_protocol::wire::adapter::Host { kind: self.kind.clone(), version: self.version.clone() }
+    pub(crate) fn host(&self) -> attache_protocol::wire::adapter::HostInfo {
+        attache_protocol::wire::adapter::HostInfo { kind: self.kind.clone(), version: self.version.clone() }
     }
 }

@@ -1,10 +1,10 @@
 //! What a host says about a failure: that its model cannot be reached, has nothing left for its account, or does not know it.
 //! Pure.
 
-use super::Verdict;
+use super::TurnVerdict;
 
 /// Words of the network, of model providers, and of the libraries that hosts reach them with.
-const SIGNS: &[&str] = &[
+const OUTAGE_PHRASES: &[&str] = &[
     "econnrefused",
     "econnreset",
     "enotfound",
@@ -39,7 +39,7 @@ const STATUSES: &[&str] = &["500", "502", "503", "504", "529"];
 const STATUS_WORDS: &[&str] = &["api error", "status", "http", "error code", "got status"];
 
 /// Words of an account that has nothing left for now.
-const LIMITS: &[&str] = &[
+const LIMIT_PHRASES: &[&str] = &[
     "usage limit",
     "usage_limit",
     "rate limit",
@@ -59,7 +59,7 @@ const LIMITS: &[&str] = &[
 const LIMIT_STATUSES: &[&str] = &["429", "402"];
 
 /// Words of a model that does not know who asks.
-const STRANGERS: &[&str] = &[
+const SIGN_IN_PHRASES: &[&str] = &[
     "please run /login",
     "not logged in",
     "not signed in",
@@ -71,63 +71,63 @@ const STRANGERS: &[&str] = &[
     "unauthenticated",
     "oauth token has expired",
 ];
-const STRANGER_STATUSES: &[&str] = &["401", "403"];
+const SIGN_IN_STATUSES: &[&str] = &["401", "403"];
 
 /// What a failure is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum HostFailureCause {
     SignIn,
     Limit,
     Outage,
 }
 
-pub(crate) fn trouble(text: &str) -> Option<Trouble> {
+pub(crate) fn failure_cause(text: &str) -> Option<HostFailureCause> {
     let text = text.to_lowercase();
     let has = |signs: &[&str], statuses: &[&str]| {
         let number = |wanted: &&str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == *wanted);
         signs.iter().any(|sign| text.contains(sign))
             || (STATUS_WORDS.iter().any(|word| text.contains(word)) && statuses.iter().any(number))
     };
-    if has(LIMITS, LIMIT_STATUSES) {
-        Some(Trouble::Limit)
-    } else if has(STRANGERS, STRANGER_STATUSES) {
-        Some(Trouble::SignIn)
+    if has(LIMIT_PHRASES, LIMIT_STATUSES) {
+        Some(HostFailureCause::Limit)
+    } else if has(SIGN_IN_PHRASES, SIGN_IN_STATUSES) {
+        Some(HostFailureCause::SignIn)
     } else {
-        has(SIGNS, STATUSES).then_some(Trouble::Outage)
+        has(OUTAGE_PHRASES, STATUSES).then_some(HostFailureCause::Outage)
     }
 }
 
 /// What a failure ends as, by all that is said about it.
-pub(crate) fn verdict(said: &str, message: String) -> Verdict {
-    match trouble(said) {
-        Some(Trouble::SignIn) => Verdict::SignIn { message },
-        Some(Trouble::Limit) => Verdict::UsageLimit { message, resets_at: None },
-        Some(Trouble::Outage) => Verdict::ModelUnreachable { message },
-        None => Verdict::Failed { message },
+pub(crate) fn verdict(said: &str, message: String) -> TurnVerdict {
+    match failure_cause(said) {
+        Some(HostFailureCause::SignIn) => TurnVerdict::SignIn { message },
+        Some(HostFailureCause::Limit) => TurnVerdict::UsageLimit { message, resets_at: None },
+        Some(HostFailureCause::Outage) => TurnVerdict::ModelUnreachable { message },
+        None => TurnVerdict::Failed { message },
     }
 }
 
 /// How hosts begin that give such a failure out as their answer.
-const CONFESSIONS: &[&str] = &["api call failed", "api error"];
+const FAILURE_PREFIXES: &[&str] = &["api call failed", "api error"];
 
 /// Some hosts end in good order and say that there is no model.
-pub(crate) fn honest(verdict: Verdict, answer: &str) -> Verdict {
+pub(crate) fn reclassify_failure(verdict: TurnVerdict, answer: &str) -> TurnVerdict {
     match verdict {
-        Verdict::Done { .. } if is_all_there_is(answer) => verdict_of(answer.trim()),
+        TurnVerdict::Done { .. } if is_only_failure(answer) => verdict_of(answer.trim()),
         other => other,
     }
 }
 
-fn verdict_of(message: &str) -> Verdict {
+fn verdict_of(message: &str) -> TurnVerdict {
     verdict(message, message.to_owned())
 }
 
 /// Whether a whole answer is nothing but such a failure. An answer that only talks about one is none.
-fn is_all_there_is(answer: &str) -> bool {
+fn is_only_failure(answer: &str) -> bool {
     let answer = answer.trim().to_lowercase();
     answer.lines().count() == 1
-        && CONFESSIONS.iter().any(|words| answer.starts_with(words))
-        && trouble(&answer).is_some()
+        && FAILURE_PREFIXES.iter().any(|words| answer.starts_with(words))
+        && failure_cause(&answer).is_some()
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
             "got status: 500 Internal Server Error",
         ];
         for text in away {
-            assert_eq!(trouble(text), Some(Trouble::Outage), "{text}");
+            assert_eq!(failure_cause(text), Some(HostFailureCause::Outage), "{text}");
         }
         let limits = [
             "RESOURCE_EXHAUSTED: Too Many Requests",
@@ -154,23 +154,23 @@ mod tests {
             "Error code: 429 - insufficient_quota",
         ];
         for text in limits {
-            assert_eq!(trouble(text), Some(Trouble::Limit), "{text}");
+            assert_eq!(failure_cause(text), Some(HostFailureCause::Limit), "{text}");
         }
         for text in ["Invalid API key · Please run /login", "unexpected status 401 Unauthorized", "HTTP 403"] {
-            assert_eq!(trouble(text), Some(Trouble::SignIn), "{text}");
+            assert_eq!(failure_cause(text), Some(HostFailureCause::SignIn), "{text}");
         }
         for text in ["the file has 500 lines", "status: done", "tool not found: http500x", "it has 401 users", ""] {
-            assert_eq!(trouble(text), None, "{text}");
+            assert_eq!(failure_cause(text), None, "{text}");
         }
     }
 
     #[test]
     fn an_answer_that_is_a_failure_is_told_from_one_about_failures() {
-        assert!(is_all_there_is("API call failed after 3 retries: Connection error."));
+        assert!(is_only_failure("API call failed after 3 retries: Connection error."));
         for answer in
             ["A connection error means that nobody listens.", "API errors are rare\nConnection error", "fine", ""]
         {
-            assert!(!is_all_there_is(answer), "{answer}");
+            assert!(!is_only_failure(answer), "{answer}");
         }
     }
 }

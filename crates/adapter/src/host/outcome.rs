@@ -8,17 +8,17 @@ use attache_protocol::{
 };
 
 use super::{
-    process::Ended,
-    turn::{Summary, cut},
+    process::HostExit,
+    turn::{TurnSummary, cut},
 };
 use crate::{
-    output::{Head, Pass},
-    process::STREAM_LIMIT,
+    output::{GateOutput, TextHead},
+    process::MAX_STREAM,
 };
 
 /// What the host itself said about the end of its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum TurnVerdict {
     /// It ended its turn; the text is its last answer, where it repeats that.
     Done {
         text: Option<String>,
@@ -62,11 +62,11 @@ pub(crate) enum Verdict {
 }
 
 /// How much of a failure's message is told: a host may put anything into one, and the hub takes no more than megabytes.
-const LONGEST_MESSAGE: usize = 128 * 1024;
+const MAX_MESSAGE: usize = 128 * 1024;
 
-// === impl Verdict ===
+// === impl TurnVerdict ===
 
-impl Verdict {
+impl TurnVerdict {
     /// What was found after the host was started that should have kept it from being.
     pub(crate) fn of_failure(reply: &TaskReply) -> Self {
         Self::NotAllowed { message: reply.error.as_ref().map(|error| error.message.clone()).unwrap_or_default() }
@@ -79,32 +79,34 @@ impl Verdict {
 }
 
 /// The answer to the run.
-pub(crate) fn reply(verdict: Verdict, turn: &Summary, ended: &Ended) -> TaskReply {
+pub(crate) fn reply(verdict: TurnVerdict, turn: &TurnSummary, ended: &HostExit) -> TaskReply {
     let host = &turn.label;
     let mut reply = match verdict {
         // A run that was stopped is that, whatever the host says or exits with.
-        Verdict::Stopped => TaskReply::failed("cancelled", format!("{host} was stopped")),
-        Verdict::OverBudget { message } => over_budget(host, &message),
+        TurnVerdict::Stopped => TaskReply::failed("cancelled", format!("{host} was stopped")),
+        TurnVerdict::OverBudget { message } => over_budget(host, &message),
         _ if turn.exceeded.is_some() => over_budget(host, turn.exceeded.as_deref().unwrap_or_default()),
-        Verdict::Done { text } => done(text, turn),
-        Verdict::Refused { message } => {
+        TurnVerdict::Done { text } => done(text, turn),
+        TurnVerdict::Refused { message } => {
             TaskReply::failed("refused", format!("{host} will not do this{}", after(&message)))
         }
-        Verdict::NotAllowed { message } => TaskReply::failed("refused", message),
-        Verdict::ModelUnreachable { message } => TaskReply::failed(
+        TurnVerdict::NotAllowed { message } => TaskReply::failed("refused", message),
+        TurnVerdict::ModelUnreachable { message } => TaskReply::failed(
             "model_unreachable",
             format!(
                 "{host} cannot reach its model{}. Check the device's network and the host's login",
                 after(&message)
             ),
         ),
-        Verdict::UsageLimit { message, resets_at } => usage_limit(host, &message, resets_at),
-        Verdict::SignIn { message } => {
+        TurnVerdict::UsageLimit { message, resets_at } => usage_limit(host, &message, resets_at),
+        TurnVerdict::SignIn { message } => {
             TaskReply::failed("sign_in_required", format!("{host} is not signed in on this device{}", after(&message)))
         }
-        Verdict::Failed { message } => TaskReply::failed("task_failed", format!("{host} failed{}", after(&message))),
-        Verdict::Vanished => TaskReply::failed("host_crashed", vanished(host, ended)),
-        Verdict::Unreadable { message } => TaskReply::failed(
+        TurnVerdict::Failed { message } => {
+            TaskReply::failed("task_failed", format!("{host} failed{}", after(&message)))
+        }
+        TurnVerdict::Vanished => TaskReply::failed("host_crashed", vanished(host, ended)),
+        TurnVerdict::Unreadable { message } => TaskReply::failed(
             "adapter_invalid_reply",
             format!(
                 "{host} said something that cannot be read{}. Its version may be too new or too old",
@@ -113,7 +115,7 @@ pub(crate) fn reply(verdict: Verdict, turn: &Summary, ended: &Ended) -> TaskRepl
         ),
     };
     if let Some(error) = &mut reply.error {
-        error.message.truncate(error.message.floor_char_boundary(LONGEST_MESSAGE));
+        error.message.truncate(error.message.floor_char_boundary(MAX_MESSAGE));
     }
     if turn.usage.is_known() {
         reply.usage = Some(Json::of(&turn.usage));
@@ -143,7 +145,7 @@ pub(super) fn over_budget(host: &str, message: &str) -> TaskReply {
 }
 
 /// A turn that ended after a no is done only if something else was got done since.
-fn done(text: Option<String>, turn: &Summary) -> TaskReply {
+fn done(text: Option<String>, turn: &TurnSummary) -> TaskReply {
     let repeated = text.filter(|text| !text.trim().is_empty()).map(whole_or_cut);
     let (text, full_output) = repeated.unwrap_or_else(|| (turn.text.clone(), turn.cut.clone()));
     let stuck: Vec<String> = turn
@@ -165,17 +167,17 @@ fn done(text: Option<String>, turn: &Summary) -> TaskReply {
 
 /// An answer that is repeated at the end is as long as one that was streamed may be.
 fn whole_or_cut(text: String) -> (String, Option<FullOutput>) {
-    let mut kept = Head::new(STREAM_LIMIT);
+    let mut kept = TextHead::new(MAX_STREAM);
     match kept.push(&text) {
-        Pass::All(_) => (text, None),
-        Pass::Last(_) | Pass::Nothing => {
+        GateOutput::All(_) => (text, None),
+        GateOutput::Last(_) | GateOutput::Nothing => {
             let full_output = cut(&kept);
             (kept.into_kept(), full_output)
         }
     }
 }
 
-fn vanished(host: &str, ended: &Ended) -> String {
+fn vanished(host: &str, ended: &HostExit) -> String {
     let how = match ended.status {
         None => "stopped talking and was ended".to_owned(),
         Some(status) => match (status.code(), status.signal()) {
@@ -203,26 +205,26 @@ mod tests {
     use std::process::ExitStatus;
 
     use super::{
-        super::{Usage, turn::Denied},
+        super::{HostUsage, turn::DeniedStep},
         *,
     };
 
-    fn summary() -> Summary {
-        Summary {
+    fn summary() -> TurnSummary {
+        TurnSummary {
             label: "The host".to_owned(),
             text: "all that was said".to_owned(),
             cut: None,
-            usage: Usage::default(),
+            usage: HostUsage::default(),
             denied: Vec::new(),
             exceeded: None,
         }
     }
 
-    fn ended(status: Option<i32>, errors: &str) -> Ended {
-        Ended { status: status.map(ExitStatus::from_raw), errors: errors.to_owned() }
+    fn ended(status: Option<i32>, errors: &str) -> HostExit {
+        HostExit { status: status.map(ExitStatus::from_raw), errors: errors.to_owned() }
     }
 
-    fn told(verdict: Verdict, turn: &Summary, ended: &Ended) -> (String, String) {
+    fn told(verdict: TurnVerdict, turn: &TurnSummary, ended: &HostExit) -> (String, String) {
         let reply = reply(verdict, turn, ended);
         match reply.error {
             Some(error) => (error.code, error.message),
@@ -239,22 +241,22 @@ mod tests {
         let (turn, fine) = (summary(), ended(Some(0), ""));
         let message = || "because".to_owned();
         let table = [
-            (Verdict::Done { text: Some("last".to_owned()) }, pair("done", "last")),
-            (Verdict::Done { text: None }, pair("done", "all that was said")),
-            (Verdict::Stopped, pair("cancelled", "The host was stopped")),
-            (Verdict::Refused { message: message() }, pair("refused", "The host will not do this: because")),
-            (Verdict::Failed { message: String::new() }, pair("task_failed", "The host failed")),
-            (Verdict::Vanished, pair("host_crashed", "The host ended before it had answered")),
+            (TurnVerdict::Done { text: Some("last".to_owned()) }, pair("done", "last")),
+            (TurnVerdict::Done { text: None }, pair("done", "all that was said")),
+            (TurnVerdict::Stopped, pair("cancelled", "The host was stopped")),
+            (TurnVerdict::Refused { message: message() }, pair("refused", "The host will not do this: because")),
+            (TurnVerdict::Failed { message: String::new() }, pair("task_failed", "The host failed")),
+            (TurnVerdict::Vanished, pair("host_crashed", "The host ended before it had answered")),
         ];
         for (verdict, expected) in table {
             assert_eq!(told(verdict, &turn, &fine), expected);
         }
         let codes = [
-            (Verdict::OverBudget { message: message() }, "quota_exceeded"),
-            (Verdict::ModelUnreachable { message: message() }, "model_unreachable"),
-            (Verdict::UsageLimit { message: message(), resets_at: None }, "usage_limit"),
-            (Verdict::SignIn { message: message() }, "sign_in_required"),
-            (Verdict::Unreadable { message: message() }, "adapter_invalid_reply"),
+            (TurnVerdict::OverBudget { message: message() }, "quota_exceeded"),
+            (TurnVerdict::ModelUnreachable { message: message() }, "model_unreachable"),
+            (TurnVerdict::UsageLimit { message: message(), resets_at: None }, "usage_limit"),
+            (TurnVerdict::SignIn { message: message() }, "sign_in_required"),
+            (TurnVerdict::Unreadable { message: message() }, "adapter_invalid_reply"),
         ];
         for (verdict, code) in codes {
             assert_eq!(told(verdict, &turn, &fine).0, code);
@@ -263,27 +265,27 @@ mod tests {
 
     #[test]
     fn a_no_decides_unless_the_host_got_on() {
-        let denied = |got_on| Denied { step: "Write a".to_owned(), comment: Some("not today".to_owned()), got_on };
-        let verdict = || Verdict::Done { text: Some("I could not".to_owned()) };
+        let denied = |got_on| DeniedStep { step: "Write a".to_owned(), comment: Some("not today".to_owned()), got_on };
+        let verdict = || TurnVerdict::Done { text: Some("I could not".to_owned()) };
         let fine = ended(Some(0), "");
-        let stuck = Summary { denied: vec![denied(false)], ..summary() };
+        let stuck = TurnSummary { denied: vec![denied(false)], ..summary() };
         let said = "The host was not allowed to do this: Write a (not today). It said: I could not";
         assert_eq!(told(verdict(), &stuck, &fine), pair("permission_denied", said));
-        let got_on = Summary { denied: vec![denied(true)], ..summary() };
+        let got_on = TurnSummary { denied: vec![denied(true)], ..summary() };
         assert_eq!(told(verdict(), &got_on, &fine), pair("done", "I could not"));
     }
 
     #[test]
     fn our_own_count_stops_a_host_that_says_it_is_done() {
-        let turn = Summary { exceeded: Some("9 of 8 tokens".to_owned()), ..summary() };
-        assert_eq!(told(Verdict::Done { text: None }, &turn, &ended(Some(0), "")).0, "quota_exceeded");
-        assert_eq!(told(Verdict::Stopped, &turn, &ended(Some(0), "")).0, "cancelled");
+        let turn = TurnSummary { exceeded: Some("9 of 8 tokens".to_owned()), ..summary() };
+        assert_eq!(told(TurnVerdict::Done { text: None }, &turn, &ended(Some(0), "")).0, "quota_exceeded");
+        assert_eq!(told(TurnVerdict::Stopped, &turn, &ended(Some(0), "")).0, "cancelled");
     }
 
     #[test]
     fn a_crash_tells_how_and_what_it_said_last() {
         let turn = summary();
-        let said = |status, errors| told(Verdict::Vanished, &turn, &ended(status, errors)).1;
+        let said = |status, errors| told(TurnVerdict::Vanished, &turn, &ended(status, errors)).1;
         assert_eq!(said(Some(11), ""), "The host was killed by signal 11");
         assert_eq!(
             said(Some(256), "boom\n"),
@@ -294,8 +296,8 @@ mod tests {
 
     #[test]
     fn usage_goes_with_every_end() {
-        let turn = Summary { usage: Usage::of_tokens(3, 4).with_cost(0.5), ..summary() };
-        let usage = reply(Verdict::Vanished, &turn, &ended(None, "")).usage.unwrap();
+        let turn = TurnSummary { usage: HostUsage::of_tokens(3, 4).with_cost(0.5), ..summary() };
+        let usage = reply(TurnVerdict::Vanished, &turn, &ended(None, "")).usage.unwrap();
         let expected = r#"{"tokens":7,"input_tokens":3,"output_tokens":4,"cost_usd":0.5,"cost_source":"reported"}"#;
         assert_eq!(usage.get(), expected);
     }

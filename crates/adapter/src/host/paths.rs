@@ -14,17 +14,17 @@ use rustix::{
 
 /// A folder that nothing leads out of.
 #[derive(Debug)]
-pub(crate) struct Beneath {
+pub(crate) struct ConfinedFolder {
     root: PathBuf,
     folder: OwnedFd,
 }
 
 /// How much of a file a host may ask for at once.
-const LARGEST: u64 = 16 * 1024 * 1024;
+const MAX_FILE: u64 = 16 * 1024 * 1024;
 
-// === impl Beneath ===
+// === impl ConfinedFolder ===
 
-impl Beneath {
+impl ConfinedFolder {
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -38,9 +38,9 @@ impl Beneath {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }
         let mut text = String::new();
-        let count = (&mut file).take(LARGEST + 1).read_to_string(&mut text)?;
-        if count as u64 > LARGEST {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {LARGEST} bytes")));
+        let count = (&mut file).take(MAX_FILE + 1).read_to_string(&mut text)?;
+        if count as u64 > MAX_FILE {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {MAX_FILE} bytes")));
         }
         Ok(text)
     }
@@ -117,7 +117,7 @@ mod tests {
         symlink(&twin, inside.join("link")).unwrap();
         symlink(twin.join("secret"), inside.join("file-link")).unwrap();
         symlink("/proc/self/root", inside.join("magic")).unwrap();
-        let beneath = Beneath::open(&inside).unwrap();
+        let beneath = ConfinedFolder::open(&inside).unwrap();
         let hostile = [
             twin.join("secret"),
             "../ws-twin/secret".into(),
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn below_the_folder_files_are_read_and_written() {
         let home = tempfile::tempdir().unwrap();
-        let beneath = Beneath::open(home.path()).unwrap();
+        let beneath = ConfinedFolder::open(home.path()).unwrap();
         let root = home.path().canonicalize().unwrap();
         beneath.write(&root.join("a/b/c.txt"), "one").unwrap();
         beneath.write(Path::new("a/b/c.txt"), "2").unwrap();

@@ -16,41 +16,42 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Memory, Verdict, git};
+use super::{HostMemory, TurnVerdict, git};
 use crate::{
-    Events, Job, family,
-    group::Group,
-    output::{Cut, Gate, Pass, Tail, pump},
-    process::{self as plain, ERROR_LIMIT, STREAM_LIMIT},
+    DriverRun, EventSink,
+    output::{ChunkBoundary, GateOutput, TextGate, TextTail, pump},
+    process::{self as plain, MAX_STDERR, MAX_STREAM},
+    process_group::ProcessGroup,
+    process_tree,
 };
 
 /// What to start.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Launch {
+pub(crate) struct HostLaunch {
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
     /// Set beside what every task may see.
     pub(crate) variables: Vec<(OsString, OsString)>,
     /// Stays open in the host.
-    pub(crate) handed: Option<Handed>,
+    pub(crate) handed: Option<InheritedSecret>,
 }
 
 /// A text that only the host can read, once: no file, variable or argument holds it.
 #[derive(Debug, Clone)]
-pub(crate) struct Handed(Arc<OwnedFd>);
+pub(crate) struct InheritedSecret(Arc<OwnedFd>);
 
 /// A host that runs. Dropping it kills all of it.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct HostProcess {
     child: Child,
-    group: Group,
-    errors: Arc<Mutex<Tail>>,
+    group: ProcessGroup,
+    errors: Arc<Mutex<TextTail>>,
     reader: JoinHandle<()>,
 }
 
 /// How a host's process ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct HostExit {
     /// None when it had to be stopped.
     pub(crate) status: Option<ExitStatus>,
     /// The end of its standard error.
@@ -58,11 +59,11 @@ pub(crate) struct Ended {
 }
 
 /// How long the standard error is read after the process is gone.
-const LINGER: Duration = Duration::from_millis(100);
+const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
-// === impl Handed ===
+// === impl InheritedSecret ===
 
-impl Handed {
+impl InheritedSecret {
     pub(crate) fn new(text: &str) -> io::Result<Self> {
         let (reader, mut writer) = io::pipe()?;
         // Short enough to fit into the pipe before anybody reads it.
@@ -76,11 +77,11 @@ impl Handed {
     }
 }
 
-// === impl Process ===
+// === impl HostProcess ===
 
-impl Process {
-    pub(crate) async fn start(launch: &Launch, job: &Job) -> Result<Self, TaskReply> {
-        let mut command = plain::dressed(&launch.program, job);
+impl HostProcess {
+    pub(crate) async fn start(launch: &HostLaunch, job: &DriverRun) -> Result<Self, TaskReply> {
+        let mut command = plain::command_for_run(&launch.program, job);
         command
             .args(&launch.args)
             .envs(git::variables(job).await)
@@ -90,10 +91,10 @@ impl Process {
             .stderr(Stdio::piped());
         let handed = launch.handed.as_ref().map(|handed| handed.0.clone());
         let mut child =
-            family::spawn(&mut command, handed).map_err(|error| plain::not_started(&launch.program, &error))?;
-        let group = Group::of(&child, job.task.task_run_id);
+            process_tree::spawn(&mut command, handed).map_err(|error| plain::not_started(&launch.program, &error))?;
+        let group = ProcessGroup::of(&child, job.task.task_run_id);
         tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %launch.program.display(), "host started");
-        let errors = Arc::new(Mutex::new(Tail::new(ERROR_LIMIT)));
+        let errors = Arc::new(Mutex::new(TextTail::new(MAX_STDERR)));
         let reader = tokio::spawn(read_errors(child.stderr.take(), errors.clone(), job.events.clone()));
         Ok(Self { child, group, errors, reader })
     }
@@ -124,40 +125,41 @@ impl Process {
     }
 
     /// Gives it time to end by itself, then ends whatever is left of it. Close its standard input first.
-    pub(crate) async fn end(mut self, patience: Duration) -> Ended {
+    pub(crate) async fn end(mut self, patience: Duration) -> HostExit {
         drop(self.child.stdin.take());
         let status = tokio::time::timeout(patience, self.child.wait()).await.ok().and_then(Result::ok);
         self.group.end(&mut self.child).await;
-        let _ = tokio::time::timeout(LINGER, &mut self.reader).await;
+        let _ = tokio::time::timeout(PIPE_DRAIN_TIMEOUT, &mut self.reader).await;
         self.reader.abort();
-        let tail = std::mem::replace(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner), Tail::new(0));
-        Ended { status, errors: tail.into_text() }
+        let tail =
+            std::mem::replace(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner), TextTail::new(0));
+        HostExit { status, errors: tail.into_text() }
     }
 
     /// The same after a conversation with it. With a memory it has something to write down; one that was cut short has had
     /// its time.
-    pub(crate) async fn end_after(self, verdict: &Verdict, memory: &Memory) -> Ended {
+    pub(crate) async fn end_after(self, verdict: &TurnVerdict, memory: &HostMemory) -> HostExit {
         let patience = match memory {
             _ if verdict.cuts_short() => Duration::from_millis(50),
-            Memory::PerConversation(_) => Duration::from_secs(3),
-            Memory::Stateless => Duration::from_millis(300),
+            HostMemory::PerConversation(_) => Duration::from_secs(3),
+            HostMemory::Stateless => Duration::from_millis(300),
         };
         self.end(patience).await
     }
 }
 
-async fn read_errors(stderr: Option<ChildStderr>, errors: Arc<Mutex<Tail>>, events: Events) {
+async fn read_errors(stderr: Option<ChildStderr>, errors: Arc<Mutex<TextTail>>, events: EventSink) {
     let Some(stderr) = stderr else { return };
-    let mut gate = Gate::new(STREAM_LIMIT);
+    let mut gate = TextGate::new(MAX_STREAM);
     let log = |text: &str| events.log("debug", text.strip_suffix('\n').unwrap_or(text));
     let take = |piece: &str| {
         errors.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
         match gate.pass(piece) {
-            Pass::All(text) => log(text),
-            Pass::Last(text) if !text.is_empty() => log(text),
-            Pass::Last(_) | Pass::Nothing => {}
+            GateOutput::All(text) => log(text),
+            GateOutput::Last(text) if !text.is_empty() => log(text),
+            GateOutput::Last(_) | GateOutput::Nothing => {}
         }
     };
     // Ends with the pipe, or with the task that runs this.
-    pump(stderr, std::future::pending(), Cut::AtLineEnd, take).await;
+    pump(stderr, std::future::pending(), ChunkBoundary::AtLineEnd, take).await;
 }

@@ -3,10 +3,10 @@
 use attache_protocol::Json;
 use serde::Deserialize;
 
-use crate::Job;
+use crate::DriverRun;
 
 /// The instructions of account and conversation, the context that the caller gave along, the adapter's own instructions.
-pub(crate) fn system(job: &Job) -> Option<String> {
+pub(crate) fn system(job: &DriverRun) -> Option<String> {
     let context = job.task.context_fragments.as_ref().and_then(context);
     let parts = [job.task.instructions.clone(), context, job.standing.clone()];
     let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
@@ -24,7 +24,7 @@ pub(crate) fn whole(system: Option<&str>, task: &str) -> String {
 /// Fragments are strings, or objects with a `text` or `content`; anything else is shown as it came.
 fn context(fragments: &Json) -> Option<String> {
     #[derive(Deserialize)]
-    struct Fragment {
+    struct ContextFragment {
         text: Option<String>,
         content: Option<String>,
     }
@@ -32,7 +32,8 @@ fn context(fragments: &Json) -> Option<String> {
     let texts: Vec<String> = fragments
         .iter()
         .map(|fragment| {
-            let inside = || fragment.parse::<Fragment>().ok().and_then(|fragment| fragment.text.or(fragment.content));
+            let inside =
+                || fragment.parse::<ContextFragment>().ok().and_then(|fragment| fragment.text.or(fragment.content));
             fragment.parse::<String>().ok().or_else(inside).unwrap_or_else(|| fragment.get().to_owned())
         })
         .filter(|text| !text.trim().is_empty())

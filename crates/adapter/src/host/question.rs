@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use attache_protocol::{
     Json,
-    wire::adapter::{PermissionAsked, PermissionGiven},
+    wire::adapter::{AdapterPermissionDecision, AdapterPermissionRequest},
 };
 use serde::Serialize;
 use similar::TextDiff;
 
 /// A step that a host wants to take. What it does not disclose is none, and people are told so.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Question {
+pub(crate) struct ApprovalQuestion {
     pub(crate) tool: String,
     pub(crate) input: Option<Json>,
     pub(crate) paths: Option<Vec<String>>,
     pub(crate) reason: Option<String>,
-    pub(crate) risk: Risk,
+    pub(crate) risk: ApprovalRisk,
     /// What would change, where the host tells it.
     pub(crate) diff: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Risk {
+pub(crate) enum ApprovalRisk {
     Low,
     Medium,
     High,
@@ -31,7 +31,7 @@ pub(crate) enum Risk {
 /// What people said. Hosts are only ever told "this once": how far a yes reaches is a grant at the hub, where it can be
 /// seen and taken back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ApprovalAnswer {
     Allowed,
     Denied {
         comment: Option<String>,
@@ -42,31 +42,31 @@ pub(crate) enum Answer {
 
 /// An answer, and the host's own name for the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answered<K> {
+pub(crate) struct KeyedAnswer<K> {
     pub(crate) key: K,
     /// The step, in a few words.
     pub(crate) step: String,
-    pub(crate) answer: Answer,
+    pub(crate) answer: ApprovalAnswer,
 }
 
 /// How much of a diff people are shown, of one file and of all together.
-const LONGEST_DIFF: usize = 64 * 1024;
-const LONGEST_DIFFS: usize = 192 * 1024;
+const MAX_DIFF: usize = 64 * 1024;
+const MAX_DIFFS: usize = 192 * 1024;
 
 /// How much of the rest: more than people read, and less than the hub takes.
-const LONGEST_INPUT: usize = 192 * 1024;
-const LONGEST_REASON: usize = 8 * 1024;
-const MOST_PATHS: usize = 500;
+const MAX_INPUT: usize = 192 * 1024;
+const MAX_REASON: usize = 8 * 1024;
+const MAX_PATHS: usize = 500;
 
 /// How long making a diff may take.
-const DIFF_TIME: Duration = Duration::from_millis(200);
+const DIFF_TIMEOUT: Duration = Duration::from_millis(200);
 
-// === impl Question ===
+// === impl ApprovalQuestion ===
 
-impl Question {
+impl ApprovalQuestion {
     /// A step of which nothing but the tool is known.
     pub(crate) fn about(tool: impl Into<String>) -> Self {
-        Self { tool: tool.into(), input: None, paths: None, reason: None, risk: Risk::Medium, diff: None }
+        Self { tool: tool.into(), input: None, paths: None, reason: None, risk: ApprovalRisk::Medium, diff: None }
     }
 
     /// The step in a few words: the tool, and the first path that it touches.
@@ -77,30 +77,30 @@ impl Question {
         }
     }
 
-    pub(crate) fn asked(&self, id: String, cwd: String) -> PermissionAsked {
+    pub(crate) fn to_request(&self, id: String, cwd: String) -> AdapterPermissionRequest {
         let input = self.input.clone().unwrap_or_else(Json::empty_object);
         let paths = self.paths.as_deref().unwrap_or_default();
-        let input_is_cut = input.get().len() > LONGEST_INPUT;
-        let diff_is_cut = self.diff.as_ref().is_some_and(|diff| diff.len() > LONGEST_DIFFS);
+        let input_is_cut = input.get().len() > MAX_INPUT;
+        let diff_is_cut = self.diff.as_ref().is_some_and(|diff| diff.len() > MAX_DIFFS);
         let undisclosed = [
             ("input", self.input.is_none()),
             ("paths", self.paths.is_none()),
             ("the rest of the input", input_is_cut),
             ("the rest of the diff", diff_is_cut),
-            ("more paths", paths.len() > MOST_PATHS),
+            ("more paths", paths.len() > MAX_PATHS),
         ];
-        PermissionAsked {
+        AdapterPermissionRequest {
             cwd: Some(cwd),
-            paths: paths[..paths.len().min(MOST_PATHS)].to_vec(),
-            reason: self.reason.as_ref().map(|reason| cut(reason, LONGEST_REASON).to_owned()),
+            paths: paths[..paths.len().min(MAX_PATHS)].to_vec(),
+            reason: self.reason.as_ref().map(|reason| cut(reason, MAX_REASON).to_owned()),
             risk: Some(self.risk.name().to_owned()),
-            diff: self.diff.as_ref().map(|diff| cut(diff, LONGEST_DIFFS).to_owned()),
+            diff: self.diff.as_ref().map(|diff| cut(diff, MAX_DIFFS).to_owned()),
             undisclosed: undisclosed
                 .into_iter()
                 .filter(|(_, hidden)| *hidden)
                 .map(|(name, _)| name.to_owned())
                 .collect(),
-            ..PermissionAsked::new(id, &self.tool, shortened(input, LONGEST_INPUT))
+            ..AdapterPermissionRequest::new(id, &self.tool, shortened(input, MAX_INPUT))
         }
     }
 }
@@ -112,18 +112,18 @@ fn cut(text: &str, most: usize) -> &str {
 /// What is too long is shown as the start of its text.
 pub(crate) fn shortened(json: Json, most: usize) -> Json {
     #[derive(Serialize)]
-    struct Cut<'a> {
+    struct TruncatedInput<'a> {
         bytes: usize,
         cut: &'a str,
     }
     let text = json.get();
     // As a text in JSON it may take twice the room.
-    if text.len() > most { Json::of(&Cut { bytes: text.len(), cut: cut(text, most / 2) }) } else { json }
+    if text.len() > most { Json::of(&TruncatedInput { bytes: text.len(), cut: cut(text, most / 2) }) } else { json }
 }
 
-// === impl Risk ===
+// === impl ApprovalRisk ===
 
-impl Risk {
+impl ApprovalRisk {
     const fn name(self) -> &'static str {
         match self {
             Self::Low => "low",
@@ -133,14 +133,14 @@ impl Risk {
     }
 }
 
-// === impl Answer ===
+// === impl ApprovalAnswer ===
 
-impl From<Option<PermissionGiven>> for Answer {
-    fn from(given: Option<PermissionGiven>) -> Self {
+impl From<Option<AdapterPermissionDecision>> for ApprovalAnswer {
+    fn from(given: Option<AdapterPermissionDecision>) -> Self {
         match given {
             None => Self::Stopped,
-            Some(PermissionGiven { approved: true, .. }) => Self::Allowed,
-            Some(PermissionGiven { comment, .. }) => Self::Denied { comment },
+            Some(AdapterPermissionDecision { approved: true, .. }) => Self::Allowed,
+            Some(AdapterPermissionDecision { comment, .. }) => Self::Denied { comment },
         }
     }
 }
@@ -148,10 +148,10 @@ impl From<Option<PermissionGiven>> for Answer {
 /// What a file would change from and to, for people.
 pub(crate) fn diff(path: &str, old: &str, new: &str) -> String {
     let mut config = TextDiff::configure();
-    let diff = config.timeout(DIFF_TIME).diff_lines(old, new);
+    let diff = config.timeout(DIFF_TIMEOUT).diff_lines(old, new);
     let mut text = diff.unified_diff().header(path, path).to_string();
-    if text.len() > LONGEST_DIFF {
-        text.truncate(text.floor_char_boundary(LONGEST_DIFF));
+    if text.len() > MAX_DIFF {
+        text.truncate(text.floor_char_boundary(MAX_DIFF));
         text.push_str("\n(the rest is not shown)\n");
     }
     text
@@ -163,10 +163,10 @@ mod tests {
 
     #[test]
     fn what_is_not_disclosed_is_said() {
-        let mut question = Question { risk: Risk::High, ..Question::about("Bash") };
-        let asked = question.asked("1".to_owned(), "/srv".to_owned());
-        let bare = PermissionAsked::new("1", "Bash", Json::empty_object());
-        let expected = PermissionAsked {
+        let mut question = ApprovalQuestion { risk: ApprovalRisk::High, ..ApprovalQuestion::about("Bash") };
+        let asked = question.to_request("1".to_owned(), "/srv".to_owned());
+        let bare = AdapterPermissionRequest::new("1", "Bash", Json::empty_object());
+        let expected = AdapterPermissionRequest {
             cwd: Some("/srv".to_owned()),
             risk: Some("high".to_owned()),
             undisclosed: vec!["input".to_owned(), "paths".to_owned()],
@@ -175,21 +175,21 @@ mod tests {
         assert_eq!((asked, question.step()), (expected, "Bash".to_owned()));
         question.paths = Some(vec!["a.txt".to_owned()]);
         question.input = Some(Json::empty_object());
-        assert_eq!(question.asked("2".to_owned(), "/".to_owned()).undisclosed, Vec::<String>::new());
+        assert_eq!(question.to_request("2".to_owned(), "/".to_owned()).undisclosed, Vec::<String>::new());
 
         // What is larger than the hub takes is cut, and people are told.
-        let large = Question {
-            input: Some(Json::of("\"".repeat(LONGEST_INPUT).as_str())),
+        let large = ApprovalQuestion {
+            input: Some(Json::of("\"".repeat(MAX_INPUT).as_str())),
             paths: Some(vec!["p".to_owned(); 2000]),
-            reason: Some("é".repeat(LONGEST_REASON)),
-            diff: Some("+\n".repeat(LONGEST_DIFFS)),
-            ..Question::about("write")
+            reason: Some("é".repeat(MAX_REASON)),
+            diff: Some("+\n".repeat(MAX_DIFFS)),
+            ..ApprovalQuestion::about("write")
         };
-        let asked = large.asked("3".to_owned(), "/".to_owned());
+        let asked = large.to_request("3".to_owned(), "/".to_owned());
         let rest = ["the rest of the input", "the rest of the diff", "more paths"];
         assert_eq!((asked.undisclosed.as_slice(), asked.paths.len()), (&rest.map(str::to_owned)[..], 500));
         assert!(asked.input.get().len() < 256 << 10 && asked.diff.unwrap().len() < 256 << 10);
-        assert_eq!(asked.reason.unwrap().len(), LONGEST_REASON);
+        assert_eq!(asked.reason.unwrap().len(), MAX_REASON);
         assert_eq!(question.step(), "Bash a.txt");
     }
 
@@ -197,6 +197,6 @@ mod tests {
     fn a_diff_names_the_file_and_is_cut() {
         assert_eq!(diff("a", "one\ntwo\n", "one\n2\n"), "--- a\n+++ a\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n");
         let long = diff("a", "", &"line\n".repeat(100_000));
-        assert!(long.len() < LONGEST_DIFF + 100 && long.ends_with("(the rest is not shown)\n"));
+        assert!(long.len() < MAX_DIFF + 100 && long.ends_with("(the rest is not shown)\n"));
     }
 }

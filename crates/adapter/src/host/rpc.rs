@@ -3,23 +3,23 @@
 use attache_protocol::Json;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{Speaker, Verdict};
+use super::{HostWriter, TurnVerdict};
 
 /// What a host said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum HostRpcMessage {
     /// It wants an answer.
-    Asked {
+    Request {
         id: Json,
         method: String,
         params: Json,
     },
-    Told {
+    Notification {
         method: String,
         params: Json,
     },
     /// It answers what it was asked.
-    Answered {
+    Response {
         id: u64,
         result: Result<Json, Error>,
     },
@@ -36,13 +36,13 @@ pub(crate) struct Error {
 
 /// Our side of the conversation.
 #[derive(Debug)]
-pub(crate) struct Rpc {
-    speaker: Speaker,
+pub(crate) struct HostRpc {
+    speaker: HostWriter,
     last: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Frame {
+struct HostRpcFrame {
     id: Option<Json>,
     method: Option<String>,
     params: Option<Json>,
@@ -51,7 +51,7 @@ struct Frame {
 }
 
 #[derive(Debug, Serialize)]
-struct Said<'a, P: Serialize> {
+struct HostRpcRequest<'a, P: Serialize> {
     jsonrpc: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
@@ -60,7 +60,7 @@ struct Said<'a, P: Serialize> {
 }
 
 #[derive(Debug, Serialize)]
-struct Reply<'a, R: Serialize> {
+struct HostRpcReply<'a, R: Serialize> {
     jsonrpc: &'static str,
     id: &'a Json,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,8 +72,8 @@ struct Reply<'a, R: Serialize> {
 const VERSION: &str = "2.0";
 
 /// An answer in the form that was asked for.
-pub(crate) fn understood<T: DeserializeOwned>(answer: &Json) -> Result<T, Verdict> {
-    answer.parse().map_err(|error| Verdict::Unreadable { message: format!("{error} in {}", excerpt(answer.get())) })
+pub(crate) fn understood<T: DeserializeOwned>(answer: &Json) -> Result<T, TurnVerdict> {
+    answer.parse().map_err(|error| TurnVerdict::Unreadable { message: format!("{error} in {}", excerpt(answer.get())) })
 }
 
 /// As much of a text as an error holds of it.
@@ -81,23 +81,23 @@ pub(crate) fn excerpt(text: &str) -> &str {
     &text[..text.floor_char_boundary(300)]
 }
 
-// === impl Heard ===
+// === impl HostRpcMessage ===
 
-impl Heard {
+impl HostRpcMessage {
     /// None when a line is no message of this protocol.
     pub(crate) fn read(line: &str) -> Option<Self> {
-        let frame: Frame = serde_json::from_str(line).ok()?;
+        let frame: HostRpcFrame = serde_json::from_str(line).ok()?;
         let params = || frame.params.clone().unwrap_or_else(Json::empty_object);
         match (frame.id, frame.method) {
-            (Some(id), Some(method)) => Some(Self::Asked { params: params(), id, method }),
-            (None, Some(method)) => Some(Self::Told { params: params(), method }),
+            (Some(id), Some(method)) => Some(Self::Request { params: params(), id, method }),
+            (None, Some(method)) => Some(Self::Notification { params: params(), method }),
             (Some(id), None) => {
                 let result = match frame.error {
                     Some(error) => Err(error),
                     // A `null` result reads as none, and is one all the same.
                     None => Ok(frame.result.unwrap_or_else(|| Json::of(&()))),
                 };
-                Some(Self::Answered { id: id.parse().ok()?, result })
+                Some(Self::Response { id: id.parse().ok()?, result })
             }
             (None, None) => None,
         }
@@ -134,30 +134,30 @@ impl Error {
     }
 }
 
-// === impl Rpc ===
+// === impl HostRpc ===
 
-impl Rpc {
-    pub(crate) const fn new(speaker: Speaker) -> Self {
+impl HostRpc {
+    pub(crate) const fn new(speaker: HostWriter) -> Self {
         Self { speaker, last: 0 }
     }
 
     /// Asks the host; its answer carries the number.
     pub(crate) async fn ask(&mut self, method: &str, params: &impl Serialize) -> u64 {
         self.last += 1;
-        self.speaker.say(&Said { jsonrpc: VERSION, id: Some(self.last), method, params }).await;
+        self.speaker.write(&HostRpcRequest { jsonrpc: VERSION, id: Some(self.last), method, params }).await;
         self.last
     }
 
-    pub(crate) async fn tell(&self, method: &str, params: &impl Serialize) {
-        self.speaker.say(&Said { jsonrpc: VERSION, id: None, method, params }).await;
+    pub(crate) async fn notify(&self, method: &str, params: &impl Serialize) {
+        self.speaker.write(&HostRpcRequest { jsonrpc: VERSION, id: None, method, params }).await;
     }
 
     pub(crate) async fn answer(&self, id: &Json, result: &impl Serialize) {
-        self.speaker.say(&Reply { jsonrpc: VERSION, id, result: Some(result), error: None }).await;
+        self.speaker.write(&HostRpcReply { jsonrpc: VERSION, id, result: Some(result), error: None }).await;
     }
 
     pub(crate) async fn refuse(&self, id: &Json, error: &Error) {
-        self.speaker.say(&Reply { jsonrpc: VERSION, id, result: None::<&Json>, error: Some(error) }).await;
+        self.speaker.write(&HostRpcReply { jsonrpc: VERSION, id, result: None::<&Json>, error: Some(error) }).await;
     }
 }
 
@@ -171,16 +171,16 @@ mod tests {
 
     #[test]
     fn a_line_is_a_question_a_notice_or_an_answer() {
-        let asked = Heard::Asked { id: json("\"a\""), method: "m".to_owned(), params: json(r#"{"n":1E2}"#) };
-        assert_eq!(Heard::read(r#"{"jsonrpc":"2.0","id":"a","method":"m","params":{"n":1E2}}"#), Some(asked));
-        let told = Heard::Told { method: "m".to_owned(), params: Json::empty_object() };
-        assert_eq!(Heard::read(r#"{"method":"m"}"#), Some(told));
-        let answered = Heard::Answered { id: 3, result: Ok(json("null")) };
-        assert_eq!(Heard::read(r#"{"jsonrpc":"2.0","id":3,"result":null}"#), Some(answered));
-        let failed = Heard::Answered { id: 3, result: Err(Error::new(-32000, "no")) };
-        assert_eq!(Heard::read(r#"{"id":3,"error":{"code":-32000,"message":"no"}}"#), Some(failed));
+        let asked = HostRpcMessage::Request { id: json("\"a\""), method: "m".to_owned(), params: json(r#"{"n":1E2}"#) };
+        assert_eq!(HostRpcMessage::read(r#"{"jsonrpc":"2.0","id":"a","method":"m","params":{"n":1E2}}"#), Some(asked));
+        let told = HostRpcMessage::Notification { method: "m".to_owned(), params: Json::empty_object() };
+        assert_eq!(HostRpcMessage::read(r#"{"method":"m"}"#), Some(told));
+        let answered = HostRpcMessage::Response { id: 3, result: Ok(json("null")) };
+        assert_eq!(HostRpcMessage::read(r#"{"jsonrpc":"2.0","id":3,"result":null}"#), Some(answered));
+        let failed = HostRpcMessage::Response { id: 3, result: Err(Error::new(-32000, "no")) };
+        assert_eq!(HostRpcMessage::read(r#"{"id":3,"error":{"code":-32000,"message":"no"}}"#), Some(failed));
         for noise in ["Loading…", "[]", "{}", "3", r#"{"id":"not ours","result":1}"#, "{\"id\":1"] {
-            assert_eq!(Heard::read(noise), None, "{noise}");
+            assert_eq!(HostRpcMessage::read(noise), None, "{noise}");
         }
     }
 

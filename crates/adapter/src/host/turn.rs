@@ -2,45 +2,45 @@
 
 use attache_protocol::{
     Json,
-    wire::adapter::{FullOutput, Progress},
+    wire::adapter::{AdapterProgress, FullOutput},
 };
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde::Serialize;
 
 use super::{
-    Answer, Answered, Question, Usage,
-    budget::Budget,
+    ApprovalAnswer, ApprovalQuestion, HostUsage, KeyedAnswer,
+    budget::RunBudget,
     question::shortened,
-    speech::{Kind, Speech},
+    text_stream::{TextStream, TextStreamKind},
 };
 use crate::{
-    Asker, Events, Job,
-    output::{Head, Pass},
-    process::STREAM_LIMIT,
+    Asker, DriverRun, EventSink,
+    output::{GateOutput, TextHead},
+    process::MAX_STREAM,
 };
 
 /// The one place through which a driver reports.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct HostTurn {
     label: String,
     cwd: String,
-    events: Events,
+    events: EventSink,
     asker: Asker,
-    answer: Speech,
-    thoughts: Speech,
-    said: Head,
+    answer: TextStream,
+    thoughts: TextStream,
+    said: TextHead,
     /// Whether anything was said, and whether the next piece begins a new message.
     has_spoken: bool,
     begins: bool,
-    usage: Usage,
-    budget: Budget,
+    usage: HostUsage,
+    budget: RunBudget,
     questions: u64,
-    denied: Vec<Denied>,
+    denied: Vec<DeniedStep>,
 }
 
 /// A step that people did not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Denied {
+pub(crate) struct DeniedStep {
     pub(crate) step: String,
     pub(crate) comment: Option<String>,
     /// Whether the host got something else done afterwards.
@@ -49,14 +49,14 @@ pub(crate) struct Denied {
 
 /// What a turn comes to.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Summary {
+pub(crate) struct TurnSummary {
     pub(crate) label: String,
     /// Everything that was said, as far as it is kept.
     pub(crate) text: String,
     /// How long it was, where not all of it is kept.
     pub(crate) cut: Option<FullOutput>,
-    pub(crate) usage: Usage,
-    pub(crate) denied: Vec<Denied>,
+    pub(crate) usage: HostUsage,
+    pub(crate) denied: Vec<DeniedStep>,
     pub(crate) exceeded: Option<String>,
 }
 
@@ -84,13 +84,13 @@ pub(crate) enum ToolStatus {
 }
 
 /// How much of a tool's output is shown.
-const LONGEST_OUTPUT: usize = 4 * 1024;
+const MAX_TOOL_OUTPUT: usize = 4 * 1024;
 
 /// How much of its input; a tool that writes a file is given all of it.
-const LONGEST_INPUT: usize = 32 * 1024;
+const MAX_TOOL_INPUT: usize = 32 * 1024;
 
 /// What is told of an answer that is longer than what is kept of one.
-pub(super) fn cut(said: &Head) -> Option<FullOutput> {
+pub(super) fn cut(said: &TextHead) -> Option<FullOutput> {
     said.is_cut().then(|| FullOutput {
         bytes: said.total(),
         artifact_index: None,
@@ -98,23 +98,23 @@ pub(super) fn cut(said: &Head) -> Option<FullOutput> {
     })
 }
 
-// === impl Turn ===
+// === impl HostTurn ===
 
-impl Turn {
+impl HostTurn {
     /// Tells people that the host is being started.
-    pub(crate) fn begin(label: &str, job: &Job) -> Self {
+    pub(crate) fn begin(label: &str, job: &DriverRun) -> Self {
         let turn = Self {
             label: label.to_owned(),
             cwd: job.cwd.display().to_string(),
             events: job.events.clone(),
             asker: job.asker.clone(),
-            answer: Speech::new(Kind::Answer, job.events.clone()),
-            thoughts: Speech::new(Kind::Thought, job.events.clone()),
-            said: Head::new(STREAM_LIMIT),
+            answer: TextStream::new(TextStreamKind::Answer, job.events.clone()),
+            thoughts: TextStream::new(TextStreamKind::Thought, job.events.clone()),
+            said: TextHead::new(MAX_STREAM),
             has_spoken: false,
             begins: false,
-            usage: Usage::default(),
-            budget: Budget::of(job.task.budget.as_ref()),
+            usage: HostUsage::default(),
+            budget: RunBudget::of(job.task.budget.as_ref()),
             questions: 0,
             denied: Vec::new(),
         };
@@ -122,7 +122,7 @@ impl Turn {
         turn
     }
 
-    pub(crate) const fn budget(&self) -> &Budget {
+    pub(crate) const fn budget(&self) -> &RunBudget {
         &self.budget
     }
 
@@ -133,7 +133,7 @@ impl Turn {
 
     /// Something that people should know while they wait.
     pub(crate) fn note(&self, message: impl Into<String>) {
-        self.events.progress(&Progress { message: Some(message.into()), ..Progress::default() });
+        self.events.progress(&AdapterProgress { message: Some(message.into()), ..AdapterProgress::default() });
     }
 
     /// The host cannot reach its model and tries again.
@@ -148,16 +148,16 @@ impl Turn {
     }
 
     /// A piece of the answer.
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn push_text(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
         self.thoughts.flush();
         if std::mem::take(&mut self.begins) && self.has_spoken {
-            self.keep("\n\n");
+            self.retain("\n\n");
         }
         self.has_spoken = true;
-        self.keep(text);
+        self.retain(text);
     }
 
     /// What is said next is another message.
@@ -165,20 +165,20 @@ impl Turn {
         self.begins = true;
     }
 
-    fn keep(&mut self, text: &str) {
+    fn retain(&mut self, text: &str) {
         // What is not kept of the answer is not streamed either.
         match self.said.push(text) {
-            Pass::All(text) => self.answer.push(text),
-            Pass::Last(text) => {
+            GateOutput::All(text) => self.answer.push(text),
+            GateOutput::Last(text) => {
                 self.answer.push(text);
                 self.answer.flush();
                 self.events.log("warning", "the answer is too long: what follows is neither kept nor shown");
             }
-            Pass::Nothing => {}
+            GateOutput::Nothing => {}
         }
     }
 
-    pub(crate) fn think(&mut self, text: &str) {
+    pub(crate) fn push_thought(&mut self, text: &str) {
         if !text.is_empty() {
             self.answer.flush();
             self.thoughts.push(text);
@@ -194,19 +194,19 @@ impl Turn {
             self.denied.iter_mut().for_each(|denied| denied.got_on = true);
         }
         if let Some(output) = &mut call.output {
-            output.truncate(output.floor_char_boundary(LONGEST_OUTPUT));
+            output.truncate(output.floor_char_boundary(MAX_TOOL_OUTPUT));
         }
-        call.input = call.input.map(|input| shortened(input, LONGEST_INPUT));
+        call.input = call.input.map(|input| shortened(input, MAX_TOOL_INPUT));
         self.events.tool_call(Json::of(&call));
     }
 
     /// What the run used so far. True when nothing is left of its budget: the driver stops the host then.
     #[must_use]
-    pub(crate) fn used(&mut self, usage: Usage) -> bool {
+    pub(crate) fn set_usage(&mut self, usage: HostUsage) -> bool {
         let before = self.usage;
-        self.usage.heard(usage);
+        self.usage.merge(usage);
         if self.usage != before {
-            self.events.progress(&Progress { usage: Some(Json::of(&self.usage)), ..Progress::default() });
+            self.events.progress(&AdapterProgress { usage: Some(Json::of(&self.usage)), ..AdapterProgress::default() });
         }
         self.exceeded().is_some()
     }
@@ -222,39 +222,43 @@ impl Turn {
     }
 
     /// Asks people. Tell the answer to [`Self::answered`], then to the host.
-    pub(crate) fn ask<K: Send + 'static>(&mut self, key: K, question: &Question) -> BoxFuture<'static, Answered<K>> {
+    pub(crate) fn ask<K: Send + 'static>(
+        &mut self,
+        key: K,
+        question: &ApprovalQuestion,
+    ) -> BoxFuture<'static, KeyedAnswer<K>> {
         self.answer.flush();
         self.thoughts.flush();
         self.questions += 1;
         let step = question.step();
         self.note(format!("waiting for approval: {step}"));
-        let asked = question.asked(format!("q{}", self.questions), self.cwd.clone());
+        let asked = question.to_request(format!("q{}", self.questions), self.cwd.clone());
         let asker = self.asker.clone();
-        async move { Answered { key, step, answer: asker.permission(&asked).await.into() } }.boxed()
+        async move { KeyedAnswer { key, step, answer: asker.permission(&asked).await.into() } }.boxed()
     }
 
-    pub(crate) fn answered<K>(&mut self, answered: &Answered<K>) {
+    pub(crate) fn answered<K>(&mut self, answered: &KeyedAnswer<K>) {
         match &answered.answer {
-            Answer::Allowed => self.note(format!("{} goes on", self.label)),
-            Answer::Denied { comment } => {
+            ApprovalAnswer::Allowed => self.note(format!("{} goes on", self.label)),
+            ApprovalAnswer::Denied { comment } => {
                 self.note(format!("not allowed: {}", answered.step));
-                self.denied.push(Denied { step: answered.step.clone(), comment: comment.clone(), got_on: false });
+                self.denied.push(DeniedStep { step: answered.step.clone(), comment: comment.clone(), got_on: false });
             }
-            Answer::Stopped => {}
+            ApprovalAnswer::Stopped => {}
         }
     }
 
     /// A step that was refused without a question to people, by the host's own rules.
     pub(crate) fn refused_by_host(&mut self, step: impl Into<String>) {
-        self.denied.push(Denied { step: step.into(), comment: None, got_on: false });
+        self.denied.push(DeniedStep { step: step.into(), comment: None, got_on: false });
     }
 
-    pub(crate) fn finish(mut self) -> Summary {
+    pub(crate) fn finish(mut self) -> TurnSummary {
         self.thoughts.flush();
         self.answer.flush();
         let exceeded = self.exceeded();
-        let said = std::mem::replace(&mut self.said, Head::new(STREAM_LIMIT));
-        Summary {
+        let said = std::mem::replace(&mut self.said, TextHead::new(MAX_STREAM));
+        TurnSummary {
             label: self.label.clone(),
             cut: cut(&said),
             text: said.into_kept(),

@@ -18,38 +18,38 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Preset, Table, Untrusted, Version, trust};
+use super::{HostVersion, Preset, PresetTable, UntrustedProgram, trust};
 use crate::Environment;
 
 /// Where to look, as the caller's process sees it.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct DetectionEnvironment {
     /// The folders to look for programs in, as in `PATH`.
     pub path: OsString,
     pub home: Option<PathBuf>,
     /// The whole environment. A host sees of it what its row names.
     pub environment: Vec<(OsString, OsString)>,
     /// How long a program may take for a question about itself.
-    pub patience: Duration,
+    pub probe_timeout: Duration,
 }
 
 /// A host that is installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct DetectedHost {
     /// The name of its row.
     pub preset: String,
     pub label: String,
     pub program: PathBuf,
-    pub version: Option<Version>,
-    pub login: Login,
-    pub trouble: Option<Trouble>,
+    pub version: Option<HostVersion>,
+    pub login: LoginState,
+    pub problem: Option<HostProblem>,
     /// What to do about its trouble or its login.
     pub fix: Option<String>,
 }
 
 /// Whether somebody has logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Login {
+pub enum LoginState {
     /// With how one sees it: the name of a variable, a file, a command.
     In(String),
     Out,
@@ -58,111 +58,121 @@ pub enum Login {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum HostProblem {
     #[error("it is not started: {0}")]
-    Untrusted(Untrusted),
+    Untrusted(UntrustedProgram),
     #[error("version {has} is older than {least}, the oldest that was tried")]
-    TooOld { has: Version, least: Version },
+    TooOld { has: HostVersion, least: HostVersion },
     #[error("it does not say its version: {0}")]
     NoVersion(String),
 }
 
 /// What a program said, and how it ended.
 #[derive(Debug)]
-struct Answer {
+struct ProbeOutput {
     success: bool,
     stdout: String,
     stderr: String,
 }
 
 /// The process group of a program that is asked; dropping it kills whatever is left.
-struct Asked(Option<Pid>);
+struct ProbeProcess(Option<Pid>);
 
 /// Patience enough for programs that take seconds to start.
-pub const PATIENCE: Duration = Duration::from_secs(10);
-const LONGEST_ANSWER: u64 = 16 << 10;
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_PROBE_OUTPUT: u64 = 16 << 10;
 
 /// Looks for every host of the table, side by side.
-pub async fn detect(table: &Table, around: &Surroundings) -> Vec<Found> {
+pub async fn detect(table: &PresetTable, around: &DetectionEnvironment) -> Vec<DetectedHost> {
     let installed = table.iter().filter_map(|preset| Some((preset, around.find(preset)?)));
-    join_all(installed.map(|(preset, program)| look(preset, program, around))).await
+    join_all(installed.map(|(preset, program)| probe(preset, program, around))).await
 }
 
 /// Asks one host about itself.
-pub async fn look(preset: &Preset, program: PathBuf, around: &Surroundings) -> Found {
-    let found = Found {
+pub async fn probe(preset: &Preset, program: PathBuf, around: &DetectionEnvironment) -> DetectedHost {
+    let found = DetectedHost {
         preset: preset.name.clone(),
         label: preset.label.clone(),
         program,
         version: None,
-        login: Login::Unknown,
-        trouble: None,
+        login: LoginState::Unknown,
+        problem: None,
         fix: None,
     };
     if let Err(untrusted) = trust::check(&found.program) {
         let fix = Some(untrusted.fix());
-        return Found { trouble: Some(Trouble::Untrusted(untrusted)), fix, ..found };
+        return DetectedHost { problem: Some(HostProblem::Untrusted(untrusted)), fix, ..found };
     }
     let (version, login) = tokio::join!(version(preset, &found.program, around), login(preset, &found.program, around));
     let (version, trouble) = match (version, &preset.version.least) {
         (Ok(has), Some(least)) if has < *least => {
-            (Some(has.clone()), Some(Trouble::TooOld { has, least: least.clone() }))
+            (Some(has.clone()), Some(HostProblem::TooOld { has, least: least.clone() }))
         }
         (Ok(has), _) => (Some(has), None),
         (Err(trouble), _) => (None, Some(trouble)),
     };
     let fix = match (&trouble, &login) {
-        (Some(Trouble::TooOld { .. }), _) => Some(preset.install.clone()),
-        (Some(Trouble::Untrusted(untrusted)), _) => Some(untrusted.fix()),
-        (Some(Trouble::NoVersion(_)), _) => {
+        (Some(HostProblem::TooOld { .. }), _) => Some(preset.install.clone()),
+        (Some(HostProblem::Untrusted(untrusted)), _) => Some(untrusted.fix()),
+        (Some(HostProblem::NoVersion(_)), _) => {
             let asked = around.beside(&found.program, preset.version.program.as_deref());
             Some(format!("Try it by hand: {} {}", asked.display(), preset.version.args.join(" ")))
         }
-        (None, Login::Out) => Some(preset.sign_in.clone()),
-        (None, Login::In(_) | Login::Unknown) => None,
+        (None, LoginState::Out) => Some(preset.sign_in.clone()),
+        (None, LoginState::In(_) | LoginState::Unknown) => None,
     };
-    Found { version, login, trouble, fix: fix.filter(|fix| !fix.is_empty()), ..found }
+    DetectedHost { version, login, problem: trouble, fix: fix.filter(|fix| !fix.is_empty()), ..found }
 }
 
 /// Asks a host for its version.
-pub async fn version(preset: &Preset, program: &Path, around: &Surroundings) -> Result<Version, Trouble> {
+pub async fn version(
+    preset: &Preset,
+    program: &Path,
+    around: &DetectionEnvironment,
+) -> Result<HostVersion, HostProblem> {
     let asked = around.beside(program, preset.version.program.as_deref());
     for started in [program, &asked] {
-        trust::check(started).map_err(Trouble::Untrusted)?;
+        trust::check(started).map_err(HostProblem::Untrusted)?;
     }
     let environment = around.environment_of(preset);
-    let answer = ask(&asked, &preset.version.args, &environment, around.patience).await.map_err(Trouble::NoVersion)?;
-    let version = Version::find_in(&answer.stdout).or_else(|| Version::find_in(&answer.stderr));
+    let answer =
+        ask(&asked, &preset.version.args, &environment, around.probe_timeout).await.map_err(HostProblem::NoVersion)?;
+    let version = HostVersion::find_in(&answer.stdout).or_else(|| HostVersion::find_in(&answer.stderr));
     version.filter(|_| answer.success).ok_or_else(|| {
         let said = [&answer.stderr, &answer.stdout].into_iter().flat_map(|text| text.lines());
         let line = said.map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing");
-        Trouble::NoVersion(line.chars().take(200).collect())
+        HostProblem::NoVersion(line.chars().take(200).collect())
     })
 }
 
-async fn login(preset: &Preset, program: &Path, around: &Surroundings) -> Login {
+async fn login(preset: &Preset, program: &Path, around: &DetectionEnvironment) -> LoginState {
     let rule = &preset.login;
     if let Some(name) = rule.variables.iter().find(|name| around.variable(name).is_some()) {
-        return Login::In(format!("{name} is set"));
+        return LoginState::In(format!("{name} is set"));
     }
     let moved = rule.folder_variable.as_deref().and_then(|name| around.variable(name)).map(PathBuf::from);
     let folder = moved.or_else(|| around.home.as_ref().map(|home| home.join(&rule.folder)));
     let mut files = rule.files.iter().filter_map(|file| Some(folder.as_ref()?.join(file)));
     if let Some(file) = files.find(|file| file.is_file()) {
-        return Login::In(around.shown(&file));
+        return LoginState::In(around.shown(&file));
     }
     if !rule.command.is_empty() {
-        return match ask(program, &rule.command, &around.environment_of(preset), around.patience).await {
-            Ok(answer) if answer.success => Login::In(format!("`{}` says so", rule.command.join(" "))),
-            Ok(_) => Login::Out,
-            Err(_) => Login::Unknown,
+        return match ask(program, &rule.command, &around.environment_of(preset), around.probe_timeout).await {
+            Ok(answer) if answer.success => LoginState::In(format!("`{}` says so", rule.command.join(" "))),
+            Ok(_) => LoginState::Out,
+            Err(_) => LoginState::Unknown,
         };
     }
-    if rule.variables.is_empty() && rule.files.is_empty() { Login::Unknown } else { Login::Out }
+    if rule.variables.is_empty() && rule.files.is_empty() { LoginState::Unknown } else { LoginState::Out }
 }
 
 /// Starts a program for a question, away from any project, and leaves nothing of it behind.
-async fn ask(program: &Path, args: &[String], environment: &Environment, patience: Duration) -> Result<Answer, String> {
+async fn ask(
+    program: &Path,
+    args: &[String],
+    environment: &Environment,
+    patience: Duration,
+) -> Result<ProbeOutput, String> {
     let mut child = Command::new(program)
         .args(args)
         .env_clear()
@@ -175,11 +185,11 @@ async fn ask(program: &Path, args: &[String], environment: &Environment, patienc
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| error.to_string())?;
-    let asked = Asked::of(&child);
+    let asked = ProbeProcess::of(&child);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let answered = timeout(patience, async {
         let (stdout, stderr, status) = tokio::join!(read(stdout), read(stderr), child.wait());
-        status.map(|status| Answer { success: status.success(), stdout, stderr })
+        status.map(|status| ProbeOutput { success: status.success(), stdout, stderr })
     })
     .await;
     drop(asked);
@@ -194,20 +204,20 @@ async fn ask(program: &Path, args: &[String], environment: &Environment, patienc
 async fn read(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
     let Some(mut pipe) = pipe else { return String::new() };
     let mut bytes = Vec::new();
-    let _ = (&mut pipe).take(LONGEST_ANSWER).read_to_end(&mut bytes).await;
+    let _ = (&mut pipe).take(MAX_PROBE_OUTPUT).read_to_end(&mut bytes).await;
     let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-// === impl Asked ===
+// === impl ProbeProcess ===
 
-impl Asked {
+impl ProbeProcess {
     fn of(child: &Child) -> Self {
         Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 }
 
-impl Drop for Asked {
+impl Drop for ProbeProcess {
     fn drop(&mut self) {
         if let Some(leader) = self.0 {
             // The group may be gone by now, which is what we want.
@@ -216,9 +226,9 @@ impl Drop for Asked {
     }
 }
 
-// === impl Surroundings ===
+// === impl DetectionEnvironment ===
 
-impl Surroundings {
+impl DetectionEnvironment {
     /// Where the host's program is, if it is here.
     pub fn find(&self, preset: &Preset) -> Option<PathBuf> {
         preset.programs.iter().find_map(|name| self.find_program(name.as_ref()))
@@ -268,7 +278,7 @@ impl Surroundings {
     }
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for DetectionEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
         f.debug_struct("Surroundings")

@@ -5,7 +5,7 @@
 //! come after them and win. Adding a host that speaks a protocol that a driver knows is adding a row.
 
 mod detect;
-mod make;
+mod factory;
 mod output;
 mod row;
 mod table;
@@ -16,15 +16,15 @@ use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 use serde::Deserialize;
 
-use crate::{Limit, Setup};
+use crate::{HostSetup, SandboxLimit};
 
 pub use self::{
-    detect::{Found, Login, PATIENCE, Surroundings, Trouble, detect, look, version},
-    make::driver,
-    output::{Counts, ExecShape, Format, Pointer, Rule, Said, Tool},
-    table::{Mistake, Table},
-    trust::Untrusted,
-    versions::Version,
+    detect::{DetectedHost, DetectionEnvironment, HostProblem, LoginState, PROBE_TIMEOUT, detect, probe, version},
+    factory::driver,
+    output::{ExecOutputFormat, ExecOutputRule, ExecOutputRules, OutputPointer, ParsedOutput, ParsedTool, UsageScope},
+    table::{PresetMistake, PresetTable},
+    trust::UntrustedProgram,
+    versions::HostVersion,
 };
 
 /// One row of the table, complete.
@@ -34,7 +34,7 @@ pub struct Preset {
     pub name: String,
     /// What people call it: `Claude Code`.
     pub label: String,
-    pub driver: Kind,
+    pub driver: DriverKind,
     /// Names to look for in `PATH`, or absolute paths, the best first. Empty when a person must name the program.
     pub programs: Vec<String>,
     /// Arguments of every run, before those of the driver.
@@ -50,12 +50,12 @@ pub struct Preset {
     /// How a person logs in.
     pub sign_in: String,
     /// How an `exec` host's standard output is read.
-    pub output: ExecShape,
+    pub output: ExecOutputRules,
     /// The limits of a run that the host keeps by itself, with the arguments that an `exec` host needs for each.
-    pub enforces: BTreeMap<Limit, Vec<String>>,
+    pub enforces: BTreeMap<SandboxLimit, Vec<String>>,
     /// What it would execute of a folder, with no way to switch that off.
     pub executes: Vec<String>,
-    pub asks: Asks,
+    pub asks: ApprovalSupport,
     /// Whether it says what a run costs.
     pub costs: bool,
     /// Arguments that give the host what is left of the budget; `{cost_usd}` stands for it.
@@ -65,7 +65,7 @@ pub struct Preset {
 /// Which driver speaks with the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum DriverKind {
     /// Claude Code: JSON lines in both directions.
     Claude,
     /// `codex app-server`: JSON-RPC.
@@ -79,7 +79,7 @@ pub enum Kind {
 /// Whether a host asks before a risky step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Asks {
+pub enum ApprovalSupport {
     /// Before it changes files and before it runs programs.
     Yes,
     /// Before it changes files; it runs programs unasked.
@@ -96,7 +96,7 @@ pub struct VersionRule {
     /// Another program that knows the version, beside the host's or in `PATH`.
     pub program: Option<String>,
     pub args: Vec<String>,
-    pub least: Option<Version>,
+    pub least: Option<HostVersion>,
 }
 
 /// How one sees that the host is logged in. Any one of these is enough; none at all means that nobody can tell.
@@ -119,21 +119,21 @@ pub struct LoginRule {
 
 impl Preset {
     /// The host as a driver takes it, started with this program.
-    pub fn setup(&self, program: impl Into<OsString>) -> Setup {
-        Setup {
+    pub fn setup(&self, program: impl Into<OsString>) -> HostSetup {
+        HostSetup {
             args: self.args.iter().map(OsString::from).collect(),
             enforces: self.enforces.keys().copied().collect(),
             executes: self.executes.iter().map(PathBuf::from).collect(),
             tells_cost: self.costs,
-            asks: self.asks == Asks::Yes,
-            ..Setup::new(&self.name, &self.label, program)
+            asks: self.asks == ApprovalSupport::Yes,
+            ..HostSetup::new(&self.name, &self.label, program)
         }
     }
 }
 
-// === impl Kind ===
+// === impl DriverKind ===
 
-impl Kind {
+impl DriverKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Claude => "claude",
@@ -152,9 +152,9 @@ impl Kind {
     }
 }
 
-// === impl Asks ===
+// === impl ApprovalSupport ===
 
-impl Asks {
+impl ApprovalSupport {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Yes => "yes",
@@ -180,11 +180,11 @@ impl Asks {
         })
     }
 
-    const fn of(driver: Kind) -> Self {
+    const fn of(driver: DriverKind) -> Self {
         match driver {
-            Kind::Claude | Kind::Codex => Self::Yes,
-            Kind::Acp => Self::Unknown,
-            Kind::Exec => Self::No,
+            DriverKind::Claude | DriverKind::Codex => Self::Yes,
+            DriverKind::Acp => Self::Unknown,
+            DriverKind::Exec => Self::No,
         }
     }
 }

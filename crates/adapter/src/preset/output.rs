@@ -9,19 +9,19 @@ use serde_json::Value;
 /// How an `exec` host's output is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ExecShape {
-    pub format: Format,
-    pub counts: Counts,
+pub struct ExecOutputRules {
+    pub format: ExecOutputFormat,
+    pub counts: UsageScope,
     /// What to take from a document or a line. Every rule whose `when` holds is used, in order.
-    pub read: Vec<Rule>,
+    pub read: Vec<ExecOutputRule>,
     /// What to take from the file whose name takes the place of `{usage_file}` in the arguments.
-    pub usage_file: Vec<Rule>,
+    pub usage_file: Vec<ExecOutputRule>,
 }
 
 /// What the tokens and the cost of a line are of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Counts {
+pub enum UsageScope {
     /// Of the run so far.
     #[default]
     Total,
@@ -31,7 +31,7 @@ pub enum Counts {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum ExecOutputFormat {
     /// All of it is the answer, as it comes.
     #[default]
     Text,
@@ -44,47 +44,47 @@ pub enum Format {
 /// Pointers into one document. Which of them are there is the row's business.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Rule {
+pub struct ExecOutputRule {
     /// Each pointer must lead to exactly this text (numbers and `true` count as they are written).
-    pub when: BTreeMap<Pointer, String>,
+    pub when: BTreeMap<OutputPointer, String>,
     /// A piece of the answer, to be streamed.
-    pub chunk: Option<Pointer>,
-    pub thought: Option<Pointer>,
+    pub chunk: Option<OutputPointer>,
+    pub thought: Option<OutputPointer>,
     /// The name of a tool that is used. An object goes by the name of its first member, which is the tool's input.
-    pub tool: Option<Pointer>,
-    pub tool_id: Option<Pointer>,
-    pub tool_input: Option<Pointer>,
+    pub tool: Option<OutputPointer>,
+    pub tool_id: Option<OutputPointer>,
+    pub tool_input: Option<OutputPointer>,
     /// What came of a tool. Leading to something means that the tool has ended.
-    pub tool_output: Option<Pointer>,
+    pub tool_output: Option<OutputPointer>,
     /// What a person is told while it works.
-    pub progress: Option<Pointer>,
+    pub progress: Option<OutputPointer>,
     /// The whole answer. The host has come to its end when there is one.
-    pub text: Option<Pointer>,
+    pub text: Option<OutputPointer>,
     /// Whether it failed: anything but nothing, `false`, `null`, `0` and the empty text means yes.
-    pub failed: Option<Pointer>,
+    pub failed: Option<OutputPointer>,
     /// Why it failed. Leading to something means that it failed.
-    pub error: Option<Pointer>,
-    pub tokens: Option<Pointer>,
-    pub input_tokens: Option<Pointer>,
-    pub output_tokens: Option<Pointer>,
-    pub cost_usd: Option<Pointer>,
+    pub error: Option<OutputPointer>,
+    pub tokens: Option<OutputPointer>,
+    pub input_tokens: Option<OutputPointer>,
+    pub output_tokens: Option<OutputPointer>,
+    pub cost_usd: Option<OutputPointer>,
     /// What it thinks that it cost.
-    pub estimated_cost_usd: Option<Pointer>,
+    pub estimated_cost_usd: Option<OutputPointer>,
     /// The host's own id of this conversation.
-    pub session: Option<Pointer>,
+    pub session: Option<OutputPointer>,
 }
 
 /// `/message/content/*/text`: a JSON pointer (RFC 6901) in which `*` means every element of an array, or every member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Pointer(Vec<String>);
+pub struct OutputPointer(Vec<String>);
 
 /// What one document or line said. Later ones of a run add to it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Said {
+pub struct ParsedOutput {
     pub chunk: Option<String>,
     pub thought: Option<String>,
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ParsedTool>,
     pub progress: Option<String>,
     pub text: Option<String>,
     pub failed: Option<bool>,
@@ -99,7 +99,7 @@ pub struct Said {
 
 /// A tool that is used, or was. What was used under the same id is the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tool {
+pub struct ParsedTool {
     pub name: Option<String>,
     pub id: Option<String>,
     /// As JSON.
@@ -108,81 +108,82 @@ pub struct Tool {
     pub output: Option<String>,
 }
 
-// === impl ExecShape ===
+// === impl ExecOutputRules ===
 
-impl ExecShape {
+impl ExecOutputRules {
     /// Whether it says what a run costs.
     pub fn tells_cost(&self) -> bool {
-        let tells = |rule: &Rule| rule.cost_usd.is_some() || rule.estimated_cost_usd.is_some();
+        let tells = |rule: &ExecOutputRule| rule.cost_usd.is_some() || rule.estimated_cost_usd.is_some();
         self.read.iter().chain(&self.usage_file).any(tells)
     }
 
     /// What one JSON document or line says by these rules.
-    pub fn read(&self, document: &str) -> Result<Said, serde_json::Error> {
+    pub fn read(&self, document: &str) -> Result<ParsedOutput, serde_json::Error> {
         read(&self.read, document)
     }
 
     /// What the file of `{usage_file}` says.
-    pub fn read_usage(&self, document: &str) -> Result<Said, serde_json::Error> {
+    pub fn read_usage(&self, document: &str) -> Result<ParsedOutput, serde_json::Error> {
         read(&self.usage_file, document)
     }
 
     /// Whether some rule leads to a whole answer, so that output without one is not complete.
-    pub fn promises_an_answer(&self) -> bool {
+    pub fn has_answer_rule(&self) -> bool {
         self.read.iter().any(|rule| rule.text.is_some())
     }
 }
 
-fn read(rules: &[Rule], document: &str) -> Result<Said, serde_json::Error> {
+fn read(rules: &[ExecOutputRule], document: &str) -> Result<ParsedOutput, serde_json::Error> {
     let document: Value = serde_json::from_str(document)?;
-    let mut said = Said::default();
+    let mut said = ParsedOutput::default();
     for rule in rules.iter().filter(|rule| rule.holds(&document)) {
         said.take(rule, &document);
     }
     Ok(said)
 }
 
-// === impl Rule ===
+// === impl ExecOutputRule ===
 
-impl Rule {
+impl ExecOutputRule {
     fn holds(&self, document: &Value) -> bool {
         self.when.iter().all(|(pointer, expected)| pointer.text(document).is_some_and(|text| text == *expected))
     }
 }
 
-// === impl Said ===
+// === impl ParsedOutput ===
 
-impl Said {
-    fn take(&mut self, rule: &Rule, document: &Value) {
-        let text = |pointer: &Option<Pointer>| pointer.as_ref().and_then(|pointer| pointer.text(document));
-        let count = |pointer: &Option<Pointer>| pointer.as_ref().and_then(|pointer| pointer.sum(document));
-        keep(&mut self.chunk, text(&rule.chunk));
-        keep(&mut self.thought, text(&rule.thought));
-        self.tools.extend(Tool::all(rule, document));
-        keep(&mut self.progress, text(&rule.progress));
-        keep(&mut self.text, text(&rule.text));
-        keep(&mut self.failed, rule.failed.as_ref().map(|pointer| pointer.is_true(document)));
-        keep(&mut self.error, text(&rule.error).filter(|error| !error.is_empty()));
-        keep(&mut self.tokens, count(&rule.tokens));
-        keep(&mut self.input_tokens, count(&rule.input_tokens));
-        keep(&mut self.output_tokens, count(&rule.output_tokens));
-        let cost = |pointer: &Option<Pointer>| {
+impl ParsedOutput {
+    fn take(&mut self, rule: &ExecOutputRule, document: &Value) {
+        let text = |pointer: &Option<OutputPointer>| pointer.as_ref().and_then(|pointer| pointer.text(document));
+        let count = |pointer: &Option<OutputPointer>| pointer.as_ref().and_then(|pointer| pointer.sum(document));
+        set_if_some(&mut self.chunk, text(&rule.chunk));
+        set_if_some(&mut self.thought, text(&rule.thought));
+        self.tools.extend(ParsedTool::all(rule, document));
+        set_if_some(&mut self.progress, text(&rule.progress));
+        set_if_some(&mut self.text, text(&rule.text));
+        set_if_some(&mut self.failed, rule.failed.as_ref().map(|pointer| pointer.is_true(document)));
+        set_if_some(&mut self.error, text(&rule.error).filter(|error| !error.is_empty()));
+        set_if_some(&mut self.tokens, count(&rule.tokens));
+        set_if_some(&mut self.input_tokens, count(&rule.input_tokens));
+        set_if_some(&mut self.output_tokens, count(&rule.output_tokens));
+        let cost = |pointer: &Option<OutputPointer>| {
             let cost = pointer.as_ref().and_then(|pointer| pointer.find(document).first()?.as_f64());
             cost.filter(|cost| cost.is_finite() && *cost >= 0.0)
         };
-        keep(&mut self.cost_usd, cost(&rule.cost_usd));
-        keep(&mut self.estimated_cost_usd, cost(&rule.estimated_cost_usd));
-        keep(&mut self.session, text(&rule.session));
+        set_if_some(&mut self.cost_usd, cost(&rule.cost_usd));
+        set_if_some(&mut self.estimated_cost_usd, cost(&rule.estimated_cost_usd));
+        set_if_some(&mut self.session, text(&rule.session));
     }
 }
 
-// === impl Tool ===
+// === impl ParsedTool ===
 
-impl Tool {
+impl ParsedTool {
     /// One for each name or output that a rule leads to; ids and inputs belong to them in their order.
-    fn all(rule: &Rule, document: &Value) -> Vec<Self> {
-        let found =
-            |pointer: &Option<Pointer>| pointer.as_ref().map(|pointer| pointer.find(document)).unwrap_or_default();
+    fn all(rule: &ExecOutputRule, document: &Value) -> Vec<Self> {
+        let found = |pointer: &Option<OutputPointer>| {
+            pointer.as_ref().map(|pointer| pointer.find(document)).unwrap_or_default()
+        };
         let (names, ids) = (found(&rule.tool), found(&rule.tool_id));
         let (inputs, outputs) = (found(&rule.tool_input), found(&rule.tool_output));
         let tool = |at: usize| {
@@ -209,15 +210,15 @@ fn written(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn keep<T>(slot: &mut Option<T>, new: Option<T>) {
+fn set_if_some<T>(slot: &mut Option<T>, new: Option<T>) {
     if new.is_some() {
         *slot = new;
     }
 }
 
-// === impl Pointer ===
+// === impl OutputPointer ===
 
-impl Pointer {
+impl OutputPointer {
     /// Everything that it leads to.
     pub fn find<'a>(&self, document: &'a Value) -> Vec<&'a Value> {
         self.0.iter().fold(vec![document], |found, step| {
@@ -258,7 +259,7 @@ impl Pointer {
     }
 }
 
-impl TryFrom<String> for Pointer {
+impl TryFrom<String> for OutputPointer {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -275,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    fn shape(text: &str) -> ExecShape {
+    fn shape(text: &str) -> ExecOutputRules {
         toml::from_str(text).unwrap()
     }
 
@@ -299,20 +300,23 @@ mod tests {
             "#,
         );
         let line = r#"{"type":"assistant","message":{"content":[{"text":"a"},{"type":"image"},{"text":"b"}]}}"#;
-        assert_eq!(shape.read(line).unwrap(), Said { chunk: Some("ab".to_owned()), ..Said::default() });
+        assert_eq!(shape.read(line).unwrap(), ParsedOutput { chunk: Some("ab".to_owned()), ..ParsedOutput::default() });
         let line = r#"{"type":"result","result":"done","is_error":false,"usage":{"in":3,"out":4},"cost":0.5}"#;
-        let expected = Said {
+        let expected = ParsedOutput {
             text: Some("done".to_owned()),
             failed: Some(false),
             input_tokens: Some(3),
             output_tokens: Some(4),
             cost_usd: Some(0.5),
-            ..Said::default()
+            ..ParsedOutput::default()
         };
         assert_eq!(shape.read(line).unwrap(), expected);
         let line = r#"{"type":"oops","error":{"message":"no model"}}"#;
-        assert_eq!(shape.read(line).unwrap(), Said { error: Some("no model".to_owned()), ..Said::default() });
-        assert_eq!(shape.read(r#"{"type":"other","result":"no"}"#).unwrap(), Said::default());
+        assert_eq!(
+            shape.read(line).unwrap(),
+            ParsedOutput { error: Some("no model".to_owned()), ..ParsedOutput::default() }
+        );
+        assert_eq!(shape.read(r#"{"type":"other","result":"no"}"#).unwrap(), ParsedOutput::default());
         assert!(shape.read("Loading…").is_err());
     }
 
@@ -338,7 +342,7 @@ mod tests {
             "#,
         );
         let tools = |line| shape.read(line).unwrap().tools;
-        let tool = |name: &str, id: &str, input: &str| Tool {
+        let tool = |name: &str, id: &str, input: &str| ParsedTool {
             name: Some(name.to_owned()),
             id: Some(id.to_owned()),
             input: Some(input.to_owned()),
@@ -348,7 +352,7 @@ mod tests {
             {"id":"2","name":"Write","input":{}}]}"#;
         assert_eq!(tools(line), [tool("Read", "1", r#"{"p":1}"#), tool("Write", "2", "{}")]);
         let line = r#"{"type":"user","content":[{"tool_use_id":"1","content":"fine"}]}"#;
-        let ended = Tool { id: Some("1".to_owned()), output: Some("fine".to_owned()), ..Tool::default() };
+        let ended = ParsedTool { id: Some("1".to_owned()), output: Some("fine".to_owned()), ..ParsedTool::default() };
         assert_eq!(tools(line), [ended]);
         let line = r#"{"type":"tool_call","call_id":"3","tool_call":{"readToolCall":{"args":{"path":"a"}}}}"#;
         assert_eq!(tools(line), [tool("readToolCall", "3", r#"{"args":{"path":"a"}}"#)]);
@@ -380,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_pointer_begins_with_a_slash() {
-        let error = toml::from_str::<ExecShape>("[[read]]\ntext = \"result\"").unwrap_err();
+        let error = toml::from_str::<ExecOutputRules>("[[read]]\ntext = \"result\"").unwrap_err();
         assert!(error.message().contains("`result` is not a JSON pointer"), "{error}");
     }
 

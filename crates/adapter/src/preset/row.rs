@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Asks, ExecShape, Format, Kind, LoginRule, Preset, VersionRule};
-use crate::Limit;
+use super::{ApprovalSupport, DriverKind, ExecOutputFormat, ExecOutputRules, LoginRule, Preset, VersionRule};
+use crate::SandboxLimit;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Row {
+pub(super) struct PresetRow {
     label: Option<String>,
-    driver: Option<Kind>,
+    driver: Option<DriverKind>,
     programs: Option<Vec<String>>,
     args: Option<Vec<String>>,
     env: Option<Vec<String>>,
@@ -20,10 +20,10 @@ pub(super) struct Row {
     login: Option<LoginRule>,
     install: Option<String>,
     sign_in: Option<String>,
-    output: Option<ExecShape>,
-    enforces: Option<BTreeMap<Limit, Vec<String>>>,
+    output: Option<ExecOutputRules>,
+    enforces: Option<BTreeMap<SandboxLimit, Vec<String>>>,
     executes: Option<Vec<String>>,
-    asks: Option<Asks>,
+    asks: Option<ApprovalSupport>,
     costs: Option<bool>,
     budget: Option<Vec<String>>,
 }
@@ -46,9 +46,9 @@ const NETWORK: &[&str] = &[
     "NODE_EXTRA_CA_CERTS",
 ];
 
-// === impl Row ===
+// === impl PresetRow ===
 
-impl Row {
+impl PresetRow {
     /// This row, with the keys of another in the place of its own.
     pub(super) fn replaced_by(self, other: Self) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl Row {
         }
         env.extend(NETWORK.iter().map(|name| (*name).to_owned()));
         let output = self.output.unwrap_or_default();
-        if output.format != Format::Text && output.read.is_empty() {
+        if output.format != ExecOutputFormat::Text && output.read.is_empty() {
             return Err(format!("the output of `{name}` is JSON, but no [[{name}.output.read]] says what to read"));
         }
         let budget = self.budget.unwrap_or_default();
@@ -113,11 +113,11 @@ impl Row {
             sign_in: self.sign_in.unwrap_or_default(),
             enforces: self.enforces.unwrap_or_default(),
             executes: self.executes.unwrap_or_default(),
-            asks: self.asks.unwrap_or(Asks::of(driver)),
+            asks: self.asks.unwrap_or(ApprovalSupport::of(driver)),
             costs: self.costs.unwrap_or_else(|| match driver {
-                Kind::Claude => true,
-                Kind::Exec => output.tells_cost() || !budget.is_empty(),
-                Kind::Codex | Kind::Acp => false,
+                DriverKind::Claude => true,
+                DriverKind::Exec => output.tells_cost() || !budget.is_empty(),
+                DriverKind::Codex | DriverKind::Acp => false,
             }),
             output,
             budget,

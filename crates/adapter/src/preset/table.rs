@@ -4,31 +4,31 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 
-use super::{Preset, row::Row};
+use super::{Preset, row::PresetRow};
 
 /// Every host that can be driven, in the order in which people are shown them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Table(Vec<Preset>);
+pub struct PresetTable(Vec<Preset>);
 
 /// What is wrong in a person's `presets.toml`, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{what}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
-pub struct Mistake {
+pub struct PresetMistake {
     pub line: Option<usize>,
     pub what: String,
 }
 
-type Rows = BTreeMap<Spanned<String>, Row>;
+type PresetRows = BTreeMap<Spanned<String>, PresetRow>;
 
 const EMBEDDED: &str = include_str!("presets.toml");
 
-// === impl Table ===
+// === impl PresetTable ===
 
-impl Table {
+impl PresetTable {
     /// The hosts that come along, and those of a person's own file (its text; empty where there is none).
-    pub fn parse(user: &str) -> Result<Self, Mistake> {
+    pub fn parse(user: &str) -> Result<Self, PresetMistake> {
         let embedded = rows(EMBEDDED).expect("a test reads the table that comes along");
-        let mut table: Vec<(Spanned<String>, Row)> = in_order(embedded);
+        let mut table: Vec<(Spanned<String>, PresetRow)> = in_order(embedded);
         let known = table.len();
         for (name, row) in in_order(rows(user)?) {
             let earlier = table[..known].iter_mut().find(|(other, _)| other.get_ref() == name.get_ref());
@@ -41,9 +41,9 @@ impl Table {
                 None => table.push((name, row)),
             }
         }
-        let complete = |(name, row): (Spanned<String>, Row)| {
+        let complete = |(name, row): (Spanned<String>, PresetRow)| {
             let line = line_of(user, name.span().start);
-            row.complete(name.get_ref()).map_err(|what| Mistake { line: Some(line), what })
+            row.complete(name.get_ref()).map_err(|what| PresetMistake { line: Some(line), what })
         };
         table.into_iter().map(complete).collect::<Result<_, _>>().map(Self)
     }
@@ -62,15 +62,15 @@ impl Table {
     }
 }
 
-fn rows(text: &str) -> Result<Rows, Mistake> {
-    toml::from_str(text).map_err(|error| Mistake {
+fn rows(text: &str) -> Result<PresetRows, PresetMistake> {
+    toml::from_str(text).map_err(|error| PresetMistake {
         line: error.span().map(|span| line_of(text, span.start)),
         what: error.message().trim_end_matches('.').to_owned(),
     })
 }
 
 /// As they are written.
-fn in_order(rows: Rows) -> Vec<(Spanned<String>, Row)> {
+fn in_order(rows: PresetRows) -> Vec<(Spanned<String>, PresetRow)> {
     let mut rows: Vec<_> = rows.into_iter().collect();
     rows.sort_by_key(|(name, _)| name.span().start);
     rows
@@ -85,13 +85,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::{Asks, Kind, Version},
+        super::{ApprovalSupport, DriverKind, HostVersion},
         *,
     };
 
     #[test]
     fn the_table_that_comes_along_is_right() {
-        let table = Table::parse("").unwrap();
+        let table = PresetTable::parse("").unwrap();
         let rows: Vec<_> = table.iter().map(|row| (row.name.as_str(), row.driver.as_str())).collect();
         let expected = [
             ("claude_cli", "claude"),
@@ -107,9 +107,13 @@ mod tests {
         ];
         assert_eq!(rows, expected);
         let silent: Vec<_> =
-            table.iter().filter(|row| row.asks != Asks::Yes).map(|row| (&*row.name, row.asks)).collect();
-        let expected =
-            [("hermes", Asks::Partly), ("openclaw", Asks::No), ("cursor", Asks::No), ("custom", Asks::Unknown)];
+            table.iter().filter(|row| row.asks != ApprovalSupport::Yes).map(|row| (&*row.name, row.asks)).collect();
+        let expected = [
+            ("hermes", ApprovalSupport::Partly),
+            ("openclaw", ApprovalSupport::No),
+            ("cursor", ApprovalSupport::No),
+            ("custom", ApprovalSupport::Unknown),
+        ];
         assert_eq!(silent, expected);
         for row in table.iter().filter(|row| row.name != "custom") {
             assert!(!row.programs.is_empty() && !row.install.is_empty() && !row.sign_in.is_empty(), "{}", row.name);
@@ -123,22 +127,22 @@ mod tests {
 
     #[test]
     fn a_persons_rows_add_hosts_and_replace_single_keys() {
-        let table = Table::parse(
+        let table = PresetTable::parse(
             "[goose]\ndriver = \"acp\"\nprograms = [\"goose\"]\nargs = [\"acp\"]\n\
              [codex]\nargs = [\"-c\", \"model=\\\"big\\\"\"]\nversion = { least = \"1.0\" }\n",
         )
         .unwrap();
         let (goose, codex) = (table.get("goose").unwrap(), table.get("codex").unwrap());
-        assert_eq!((goose.driver, goose.label.as_str()), (Kind::Acp, "goose"));
+        assert_eq!((goose.driver, goose.label.as_str()), (DriverKind::Acp, "goose"));
         assert_eq!(table.iter().last(), Some(goose));
         assert_eq!(codex.args, ["-c", "model=\"big\""]);
-        assert_eq!(codex.version.least.as_ref().map(Version::to_string).as_deref(), Some("1.0"));
+        assert_eq!(codex.version.least.as_ref().map(HostVersion::to_string).as_deref(), Some("1.0"));
         assert_eq!(codex.label, "Codex");
     }
 
     #[test]
     fn a_mistake_names_its_line() {
-        let said = |text: &str| Table::parse(text).unwrap_err().to_string();
+        let said = |text: &str| PresetTable::parse(text).unwrap_err().to_string();
         assert_eq!(
             said("\n[goose]\nprograms = [\"goose\"]\n"),
             "line 2: `goose` has no driver; write driver = \"acp\" (or claude, codex, exec)"
@@ -170,7 +174,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_it_fail(text in "[a-z\\[\\]=\"{}., \n]{0,80}") {
-            let _ = Table::parse(&text);
+            let _ = PresetTable::parse(&text);
         }
     }
 }

@@ -10,7 +10,7 @@ use rustix::process::{getegid, geteuid};
 
 /// Why a program is not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Untrusted {
+pub enum UntrustedProgram {
     #[error("{} belongs to another user", .0.display())]
     Owner(PathBuf),
     #[error("others can write to {} (mode {mode:03o})", path.display())]
@@ -22,35 +22,35 @@ pub enum Untrusted {
 const STICKY: u32 = 0o1000;
 
 /// Looks at the file behind all links, at the folders above it, and at the folder where the first link is.
-pub(super) fn check(program: &Path) -> Result<(), Untrusted> {
+pub(super) fn check(program: &Path) -> Result<(), UntrustedProgram> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();
-        move |error: io::Error| Untrusted::Unreadable { path, reason: error.to_string() }
+        move |error: io::Error| UntrustedProgram::Unreadable { path, reason: error.to_string() }
     };
     let file = std::fs::canonicalize(program).map_err(unreadable(program))?;
     let metadata = std::fs::metadata(&file).map_err(unreadable(&file))?;
     if ![0, geteuid().as_raw()].contains(&metadata.uid()) {
-        return Err(Untrusted::Owner(file));
+        return Err(UntrustedProgram::Owner(file));
     }
     let mode = metadata.mode() & 0o7777;
     // A group of the person's own, which many systems make, is nobody else.
     let of_others = mode & 0o002 != 0 || (mode & 0o020 != 0 && ![0, getegid().as_raw()].contains(&metadata.gid()));
     if of_others {
-        return Err(Untrusted::Writable { path: file, mode: mode & 0o777 });
+        return Err(UntrustedProgram::Writable { path: file, mode: mode & 0o777 });
     }
     for folder in file.ancestors().skip(1).chain(program.parent()) {
         let mode = std::fs::metadata(folder).map_err(unreadable(folder))?.mode() & 0o7777;
         // In a folder like /tmp nobody can replace the files of others.
         if mode & 0o002 != 0 && mode & STICKY == 0 {
-            return Err(Untrusted::Writable { path: folder.to_owned(), mode: mode & 0o777 });
+            return Err(UntrustedProgram::Writable { path: folder.to_owned(), mode: mode & 0o777 });
         }
     }
     Ok(())
 }
 
-// === impl Untrusted ===
+// === impl UntrustedProgram ===
 
-impl Untrusted {
+impl UntrustedProgram {
     /// What to do about it.
     pub fn fix(&self) -> String {
         match self {
@@ -88,18 +88,18 @@ mod tests {
         assert_eq!(check(&link), Ok(()));
 
         chmod(&file, 0o777);
-        let writable = Untrusted::Writable { path: file.clone(), mode: 0o777 };
+        let writable = UntrustedProgram::Writable { path: file.clone(), mode: 0o777 };
         assert_eq!(check(&link), Err(writable.clone()));
         assert_eq!(writable.fix(), format!("chmod go-w {}", file.display()));
         chmod(&file, 0o755);
 
         chmod(&lib, 0o777);
-        assert_eq!(check(&link), Err(Untrusted::Writable { path: lib.clone(), mode: 0o777 }));
+        assert_eq!(check(&link), Err(UntrustedProgram::Writable { path: lib.clone(), mode: 0o777 }));
         chmod(&lib, 0o1777);
         assert_eq!(check(&link), Ok(()));
 
         chmod(&bin, 0o777);
-        assert_eq!(check(&link), Err(Untrusted::Writable { path: bin, mode: 0o777 }));
-        assert!(matches!(check(&root.join("nothing")), Err(Untrusted::Unreadable { .. })));
+        assert_eq!(check(&link), Err(UntrustedProgram::Writable { path: bin, mode: 0o777 }));
+        assert!(matches!(check(&root.join("nothing")), Err(UntrustedProgram::Unreadable { .. })));
     }
 }

@@ -7,11 +7,11 @@ use serde::Deserialize;
 /// `2.1.325`. What follows the numbers, such as `-beta.1`, does not count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Version(Vec<u64>);
+pub struct HostVersion(Vec<u64>);
 
-// === impl Version ===
+// === impl HostVersion ===
 
-impl Version {
+impl HostVersion {
     /// The first word of the text that has a number, a dot and a number in it.
     pub fn find_in(text: &str) -> Option<Self> {
         text.split(|character: char| character.is_whitespace() || "(),;:\"'/@".contains(character))
@@ -31,7 +31,7 @@ impl Version {
     }
 }
 
-impl TryFrom<String> for Version {
+impl TryFrom<String> for HostVersion {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -41,7 +41,7 @@ impl TryFrom<String> for Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for HostVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, number) in self.0.iter().enumerate() {
             if index > 0 {
@@ -59,8 +59,8 @@ mod tests {
 
     use super::*;
 
-    fn version(text: &str) -> Version {
-        Version::try_from(text.to_owned()).unwrap()
+    fn version(text: &str) -> HostVersion {
+        HostVersion::try_from(text.to_owned()).unwrap()
     }
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(
-                Version::find_in(printed).map(|version| version.to_string()).as_deref(),
+                HostVersion::find_in(printed).map(|version| version.to_string()).as_deref(),
                 expected,
                 "{printed:?}"
             );
@@ -90,21 +90,21 @@ mod tests {
         assert!(version("2.1.99") < version("2.1.325"));
         assert!(version("2.1") < version("2.1.0"));
         assert!(version("0.166.0") > version("0.99.9"));
-        assert_eq!(Version::try_from("2".to_owned()).unwrap_err(), "`2` is not a version; write it like \"2.1.0\"");
-        assert!(Version::try_from("2.x".to_owned()).is_err());
-        assert!(Version::try_from("2.01".to_owned()).is_err());
+        assert_eq!(HostVersion::try_from("2".to_owned()).unwrap_err(), "`2` is not a version; write it like \"2.1.0\"");
+        assert!(HostVersion::try_from("2.x".to_owned()).is_err());
+        assert!(HostVersion::try_from("2.01".to_owned()).is_err());
     }
 
     proptest! {
         #[test]
         fn what_is_shown_is_found_again(numbers in proptest::collection::vec(0_u64..100_000, 2..5), before in "[a-z ]{0,9}") {
-            let shown = Version(numbers).to_string();
-            prop_assert_eq!(Version::find_in(&format!("{before} {shown} (built today)")).unwrap().to_string(), shown);
+            let shown = HostVersion(numbers).to_string();
+            prop_assert_eq!(HostVersion::find_in(&format!("{before} {shown} (built today)")).unwrap().to_string(), shown);
         }
 
         #[test]
         fn nothing_that_is_printed_makes_it_fail(text in ".{0,200}") {
-            let _ = Version::find_in(&text);
+            let _ = HostVersion::find_in(&text);
         }
     }
 }

@@ -1,15 +1,15 @@
 //! The driver for agents that speak ACP, against a host that is played.
 
-use attache_adapter::{Setup, driver::Acp};
+use attache_adapter::{HostSetup, driver::AcpDriver};
 use serde_json::json;
 
 use crate::{
     hosts::{answered, ended, failure, fake, no, result, texts, unasked, yes},
-    world::{World, task},
+    world::{AdapterWorld, task},
 };
 
-async fn world() -> World {
-    World::start(Acp::new(fake("acp")), |_| {}).await
+async fn world() -> AdapterWorld {
+    AdapterWorld::start(AcpDriver::new(fake("acp")), |_| {}).await
 }
 
 #[tokio::test]
@@ -25,8 +25,8 @@ async fn a_plan_is_progress() {
 async fn a_banner_is_passed_over() {
     let agent = fake("acp");
     let script = format!("echo Welcome; echo; echo '{{\"level\":\"info\"}}'; exec '{}' acp", agent.program.display());
-    let setup = Setup { args: vec!["-c".into(), script.into()], ..Setup::new("sh", "Shell", "sh") };
-    let world = World::start(Acp::new(setup), |_| {}).await;
+    let setup = HostSetup { args: vec!["-c".into(), script.into()], ..HostSetup::new("sh", "Shell", "sh") };
+    let world = AdapterWorld::start(AcpDriver::new(setup), |_| {}).await;
     assert_eq!(ended(&world, &task("SAY:hello")).await["output"]["text"], "hello\n");
     world.stop().await;
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{World, failed, task, with};
+use crate::world::{AdapterWorld, failed, task, with};
 
 fn handed_over(paths: &[&str]) -> Value {
     let refs: Vec<Value> = paths.iter().map(|path| json!({"path": path})).collect();
@@ -11,7 +11,7 @@ fn handed_over(paths: &[&str]) -> Value {
 
 #[tokio::test]
 async fn named_files_are_handed_over() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let own = world.cwd.to_str().unwrap();
     let script = "mkdir -p out; echo 1 > out/a.txt; echo 2 > 'b c.txt'; ln -sf out/a.txt link
                   printf 'out/a.txt\\n\\n%s\\r\\n./out/../link\\n' \"$PWD/b c.txt\" >> $ATTACHE_ARTIFACTS";
@@ -25,7 +25,7 @@ async fn named_files_are_handed_over() {
 
 #[tokio::test]
 async fn what_cannot_be_handed_over_fails_the_task() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let cases = [
         (
             "echo missing >> $ATTACHE_ARTIFACTS",

@@ -1,19 +1,19 @@
 //! The driver for Claude Code, against a host that is played.
 
-use attache_adapter::{Limit, Memory, Setup, driver::Claude};
+use attache_adapter::{HostMemory, HostSetup, SandboxLimit, driver::ClaudeDriver};
 use serde_json::{Value, json};
 
 use crate::{
     hosts::{ended, failure, fake, said},
-    world::{World, task, with},
+    world::{AdapterWorld, task, with},
 };
 
-async fn world() -> World {
-    World::start(Claude::new(fake("claude")), |_| {}).await
+async fn world() -> AdapterWorld {
+    AdapterWorld::start(ClaudeDriver::new(fake("claude")), |_| {}).await
 }
 
-async fn world_of(setup: Setup) -> World {
-    World::start(Claude::new(setup), |_| {}).await
+async fn world_of(setup: HostSetup) -> AdapterWorld {
+    AdapterWorld::start(ClaudeDriver::new(setup), |_| {}).await
 }
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn a_no_of_its_own_rules_is_a_no() {
 
 #[tokio::test]
 async fn one_that_does_not_know_its_arguments_says_so() {
-    let world = world_of(Setup { args: vec!["claude".into(), "--no-such-option".into()], ..fake("claude") }).await;
+    let world = world_of(HostSetup { args: vec!["claude".into(), "--no-such-option".into()], ..fake("claude") }).await;
     let expected = "host_crashed: Fake host ended with exit status 1 before it had answered. The end of its standard error:\n\
                     error: unknown option '--no-such-option'";
     assert_eq!(failure(&ended(&world, &task("x")).await), expected);
@@ -59,7 +59,8 @@ async fn it_takes_our_tools_only_and_neither_updates_itself_nor_asks_the_folder(
 #[tokio::test]
 async fn limits_are_passed_on() {
     let limited = |script: &str, sandbox: Value| with(task(script), "sandbox", sandbox);
-    let world = world_of(Setup { enforces: vec![Limit::CwdOnly, Limit::NoExec], ..fake("claude") }).await;
+    let world =
+        world_of(HostSetup { enforces: vec![SandboxLimit::CwdOnly, SandboxLimit::NoExec], ..fake("claude") }).await;
     let arguments = said(&world, &limited("ARGS", json!({"cwd_only": true, "allow_exec": false}))).await;
     let expected =
         r#""--restricted", "--tools", "Agent,Edit,Glob,Grep,NotebookEdit,Read,TodoWrite,Write,WebFetch,WebSearch""#;
@@ -75,7 +76,7 @@ async fn limits_are_passed_on() {
 async fn an_earlier_record_is_an_argument_only_where_that_is_wanted() {
     let folder = tempfile::tempdir().unwrap();
     let sessions = folder.path().join("sessions");
-    let world = world_of(Setup { memory: Memory::PerConversation(sessions.clone()), ..fake("claude") }).await;
+    let world = world_of(HostSetup { memory: HostMemory::PerConversation(sessions.clone()), ..fake("claude") }).await;
     let first = task("ARGS");
     let arguments = said(&world, &first).await;
     assert!(!arguments.contains("--resume") && !arguments.contains("--no-session-persistence"), "{arguments}");
@@ -94,7 +95,8 @@ async fn an_earlier_record_is_an_argument_only_where_that_is_wanted() {
 #[tokio::test]
 async fn an_end_that_cannot_be_read_is_an_end() {
     let script = "read a; read b; echo '{\"type\":\"result\",\"is_error\":\"maybe\"}'; exec cat";
-    let world = world_of(Setup { args: vec!["-c".into(), script.into()], ..Setup::new("sh", "Script", "sh") }).await;
+    let world =
+        world_of(HostSetup { args: vec!["-c".into(), script.into()], ..HostSetup::new("sh", "Script", "sh") }).await;
     let reply = failure(&ended(&world, &task("x")).await);
     assert!(reply.starts_with("adapter_invalid_reply: Script said something that cannot be read: `{"), "{reply}");
     world.stop().await;

@@ -1,15 +1,15 @@
 //! The driver for Codex, against a host that is played.
 
-use attache_adapter::{Limit, Setup, driver::Codex};
+use attache_adapter::{HostSetup, SandboxLimit, driver::CodexDriver};
 use serde_json::json;
 
 use crate::{
     hosts::{answered, ended, failure, fake, result, said, yes},
-    world::{World, task, with},
+    world::{AdapterWorld, task, with},
 };
 
-async fn world() -> World {
-    World::start(Codex::new(fake("codex")), |_| {}).await
+async fn world() -> AdapterWorld {
+    AdapterWorld::start(CodexDriver::new(fake("codex")), |_| {}).await
 }
 
 #[tokio::test]
@@ -45,8 +45,8 @@ async fn the_token_of_our_tools_is_nowhere_to_be_read_and_the_folder_is_not_trus
 
 #[tokio::test]
 async fn a_program_that_does_not_confirm_the_limits_does_not_keep_them() {
-    let setup = Setup { enforces: vec![Limit::NoNetwork], ..fake("codex") };
-    let world = World::start(Codex::new(setup), |_| {}).await;
+    let setup = HostSetup { enforces: vec![SandboxLimit::NoNetwork], ..fake("codex") };
+    let world = AdapterWorld::start(CodexDriver::new(setup), |_| {}).await;
     let asked = with(task("WRITE:a.txt"), "sandbox", json!({"allow_network": false}));
     let expected = "refused: Fake host will not do this: it did not take the limits of the run, so nothing was done";
     assert_eq!(failure(&ended(&world, &asked).await), expected);
@@ -56,8 +56,8 @@ async fn a_program_that_does_not_confirm_the_limits_does_not_keep_them() {
 
 #[tokio::test]
 async fn a_run_that_may_not_start_programs_is_not_even_asked_about_them() {
-    let setup = Setup { enforces: vec![Limit::NoExec], ..fake("codex") };
-    let world = World::start(Codex::new(setup), |_| {}).await;
+    let setup = HostSetup { enforces: vec![SandboxLimit::NoExec], ..fake("codex") };
+    let world = AdapterWorld::start(CodexDriver::new(setup), |_| {}).await;
     let task = with(task("RUN:echo hi > b.txt"), "sandbox", json!({"allow_exec": false}));
     let reply = failure(&ended(&world, &task).await);
     let expected = "permission_denied: Fake host was not allowed to do this: shell (the run may not start programs)";

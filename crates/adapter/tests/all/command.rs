@@ -1,11 +1,11 @@
 //! What the command driver answers.
 
-use attache_adapter::driver::Command;
+use attache_adapter::driver::CommandDriver;
 
-use crate::world::{World, done, failed, task};
+use crate::world::{AdapterWorld, done, failed, task};
 
-async fn world(program: &str, args: &[&str]) -> World {
-    World::start(Command::new(program, args), |_| {}).await
+async fn world(program: &str, args: &[&str]) -> AdapterWorld {
+    AdapterWorld::start(CommandDriver::new(program, args), |_| {}).await
 }
 
 #[tokio::test]

@@ -5,22 +5,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use attache_adapter::driver::Conformance;
+use attache_adapter::driver::ConformanceDriver;
 use attache_protocol::env::Env;
 use serde_json::{Value, json};
 
-use crate::world::{Events, World, failed, task_of};
+use crate::world::{AdapterWorld, ReceivedEvents, failed, task_of};
 
 /// Short enough for a test, long enough to be seen.
 const TIMEOUT: Duration = Duration::from_millis(120);
 
-async fn world() -> World {
+async fn world() -> AdapterWorld {
     patient(Duration::from_secs(60)).await
 }
 
-async fn patient(patience: Duration) -> World {
-    let pace = Conformance { streaming_timeout: TIMEOUT, patience };
-    World::start(pace, |options| options.concurrency = NonZeroUsize::new(8).unwrap()).await
+async fn patient(patience: Duration) -> AdapterWorld {
+    let pace = ConformanceDriver { streaming_timeout: TIMEOUT, answer_timeout: patience };
+    AdapterWorld::start(pace, |options| options.concurrency = NonZeroUsize::new(8).unwrap()).await
 }
 
 /// A task as the hub makes it of a message.
@@ -41,23 +41,23 @@ fn quiet() -> Value {
     json!({"success": true, "output": {"text": "", "artifact_refs": []}})
 }
 
-async fn answer(world: &World, task: &Value, text: &str) {
+async fn answer(world: &AdapterWorld, task: &Value, text: &str) {
     give(world, task, json!({"parts": [{"text": text}]})).await;
 }
 
-async fn give(world: &World, task: &Value, given: Value) {
+async fn give(world: &AdapterWorld, task: &Value, given: Value) {
     let run = task["task_run_id"].as_str().unwrap();
     let body = given.to_string();
     assert_eq!(world.post(&format!("/run-task/{run}/input"), body.as_bytes()).await.status, 200);
 }
 
-async fn asked(events: &mut Events) {
+async fn asked(events: &mut ReceivedEvents) {
     let (_, name, data) = events.next().await.unwrap();
     assert_eq!((name.as_str(), &data["prompt"]), ("input_required", &json!("More input is needed.")));
 }
 
 /// Everything that a task shows, without the numbers.
-async fn shown(world: &World, task: &Value) -> Vec<(String, Value)> {
+async fn shown(world: &AdapterWorld, task: &Value) -> Vec<(String, Value)> {
     let events = world.stream(task).await.rest().await;
     events.into_iter().map(|(_, name, data)| (name, data)).collect()
 }

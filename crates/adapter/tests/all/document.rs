@@ -1,13 +1,16 @@
 //! `docs/adapter.md` shows what the code takes and gives.
 
-use attache_adapter::driver::Shell;
+use attache_adapter::driver::ShellDriver;
 use attache_protocol::{
     error::{self, Code},
-    wire::adapter::{Health, InputAsked, InputGiven, PermissionAsked, PermissionGiven, RunTask, TaskReply},
+    wire::adapter::{
+        AdapterHealth, AdapterInputAnswer, AdapterInputRequest, AdapterPermissionDecision, AdapterPermissionRequest,
+        RunTask, TaskReply,
+    },
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, task};
+use crate::world::{AdapterWorld, task};
 
 const DOCUMENT: &str = include_str!("../../../../docs/adapter.md");
 
@@ -21,7 +24,7 @@ fn the_examples_are_of_the_types_they_show() {
     let [health, run_task, success, failure, refusal, permission, input, cancelled] = examples[..] else {
         panic!("{} examples", examples.len())
     };
-    assert!(serde_json::from_str::<Health>(health).unwrap().ok);
+    assert!(serde_json::from_str::<AdapterHealth>(health).unwrap().ok);
     let task: RunTask = serde_json::from_str(run_task).unwrap();
     let again: Value = serde_json::from_str(&serde_json::to_string(&task).unwrap()).unwrap();
     // Every member is known and comes back.
@@ -31,9 +34,9 @@ fn the_examples_are_of_the_types_they_show() {
         let reply: TaskReply = serde_json::from_str(text).unwrap();
         assert_eq!((reply.success, reply.error.unwrap().code.as_str()), (false, code));
     }
-    assert_eq!(serde_json::from_str::<error::Body>(refusal).unwrap().error.code, "busy");
-    assert!(serde_json::from_str::<PermissionGiven>(permission).unwrap().approved);
-    assert_eq!(serde_json::from_str::<InputGiven>(input).unwrap().id.as_deref(), Some("q1"));
+    assert_eq!(serde_json::from_str::<error::ErrorBody>(refusal).unwrap().error.code, "busy");
+    assert!(serde_json::from_str::<AdapterPermissionDecision>(permission).unwrap().approved);
+    assert_eq!(serde_json::from_str::<AdapterInputAnswer>(input).unwrap().id.as_deref(), Some("q1"));
 }
 
 #[test]
@@ -42,9 +45,9 @@ fn the_questions_of_the_document_are_of_the_types_they_show() {
         let (_, rest) = DOCUMENT.split_once(&format!("event: {event}\ndata: ")).unwrap();
         rest.lines().next().unwrap().to_owned()
     };
-    let asked: PermissionAsked = serde_json::from_str(&data("permission")).unwrap();
+    let asked: AdapterPermissionRequest = serde_json::from_str(&data("permission")).unwrap();
     assert_eq!(serde_json::to_string(&asked).unwrap(), data("permission"));
-    let asked: InputAsked = serde_json::from_str(&data("input_required")).unwrap();
+    let asked: AdapterInputRequest = serde_json::from_str(&data("input_required")).unwrap();
     assert_eq!(serde_json::to_string(&asked).unwrap(), data("input_required"));
 }
 
@@ -67,7 +70,7 @@ fn the_table_of_refusals_is_the_one_table() {
 
 #[tokio::test]
 async fn the_script_of_the_document_hands_over_its_file() {
-    let world = World::start(Shell, |_| {}).await;
+    let world = AdapterWorld::start(ShellDriver, |_| {}).await;
     let line = DOCUMENT.lines().find(|line| line.contains("echo report.pdf")).unwrap().trim();
     let script = line.replace("pdflatex report.tex", "echo 1 > report.pdf");
     let path = world.cwd.join("report.pdf");

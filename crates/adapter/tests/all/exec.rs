@@ -1,15 +1,15 @@
 //! The driver for programs that print and end, against a host that is played.
 
 use attache_adapter::{
-    Setup,
-    driver::Exec,
-    preset::{ExecShape, Table},
+    HostSetup,
+    driver::ExecDriver,
+    preset::{ExecOutputRules, PresetTable},
 };
 use serde_json::{Value, json};
 
 use crate::{
     hosts::{failure, fake, result, texts},
-    world::{World, task, with},
+    world::{AdapterWorld, task, with},
 };
 
 /// How the fake host's JSON lines are read.
@@ -42,22 +42,22 @@ text = "/text"
 failed = "/is_error"
 "#;
 
-pub(crate) fn shape(text: &str) -> ExecShape {
+pub(crate) fn shape(text: &str) -> ExecOutputRules {
     toml::from_str(text).unwrap()
 }
 
 /// `sh -c script`, read in some form.
-async fn script(script: &str, form: &str) -> World {
-    let setup = Setup { args: vec!["-c".into(), script.into()], ..Setup::new("sh", "Script", "sh") };
-    World::start(Exec::new(setup, shape(form)), |_| {}).await
+async fn script(script: &str, form: &str) -> AdapterWorld {
+    let setup = HostSetup { args: vec!["-c".into(), script.into()], ..HostSetup::new("sh", "Script", "sh") };
+    AdapterWorld::start(ExecDriver::new(setup, shape(form)), |_| {}).await
 }
 
 #[tokio::test]
 async fn cursor_is_read_as_its_row_says() {
-    let row = Table::parse("").unwrap().get("cursor").unwrap().clone();
+    let row = PresetTable::parse("").unwrap().get("cursor").unwrap().clone();
     let mut setup = fake("cursor");
     setup.args.extend(row.args.iter().map(Into::into));
-    let world = World::start(Exec::new(setup, row.output.clone()), |_| {}).await;
+    let world = AdapterWorld::start(ExecDriver::new(setup, row.output.clone()), |_| {}).await;
     let events = world.stream(&task("THINK:hm\nRUN:echo hi")).await.rest().await;
     let expected = json!({"success": true, "output": {"text": "FAKE-OK after tool: hi", "artifact_refs": []}});
     assert_eq!(*result(&events), expected);
@@ -74,15 +74,17 @@ async fn cursor_is_read_as_its_row_says() {
 
 #[tokio::test]
 async fn text_is_the_answer_and_usage_is_in_a_file() {
-    let setup = Setup {
+    let setup = HostSetup {
         args: ["-c", "printf '%s' \"$1\"; echo '{\"in\":3,\"out\":4}' > \"$2\"", "sh", "{prompt}", "{usage_file}"]
             .map(Into::into)
             .to_vec(),
-        ..Setup::new("sh", "Script", "sh")
+        ..HostSetup::new("sh", "Script", "sh")
     };
     let form = "[[usage_file]]\ninput_tokens = \"/in\"\noutput_tokens = \"/out\"\n";
-    let world =
-        World::start(Exec::new(setup, shape(form)), |options| options.instructions = Some("be brief".to_owned())).await;
+    let world = AdapterWorld::start(ExecDriver::new(setup, shape(form)), |options| {
+        options.instructions = Some("be brief".to_owned())
+    })
+    .await;
     let usage = json!({"tokens": 7, "input_tokens": 3, "output_tokens": 4, "cost_source": "unknown"});
     let text = "<instructions>\nbe brief\n</instructions>\n\n$(id) {cwd}";
     let expected = json!({"success": true, "output": {"text": text, "artifact_refs": []}, "usage": usage});
@@ -90,7 +92,7 @@ async fn text_is_the_answer_and_usage_is_in_a_file() {
     assert_eq!(std::fs::read_dir(&world.scratch).unwrap().count(), 0);
     world.stop().await;
 
-    let plain = World::start(Exec::new(fake("text"), ExecShape::default()), |_| {}).await;
+    let plain = AdapterWorld::start(ExecDriver::new(fake("text"), ExecOutputRules::default()), |_| {}).await;
     assert_eq!(plain.run(&task("SAY:hello")).await["output"]["text"], "hello\n");
     plain.stop().await;
 }
@@ -98,8 +100,8 @@ async fn text_is_the_answer_and_usage_is_in_a_file() {
 #[tokio::test]
 async fn a_pipe_in_place_of_the_usage_file_holds_nothing_up() {
     let args = ["-c", "mkfifo \"$1\"; echo done", "sh", "{usage_file}"].map(Into::into).to_vec();
-    let setup = Setup { args, ..Setup::new("sh", "Script", "sh") };
-    let world = World::start(Exec::new(setup, shape("[[usage_file]]\ntokens = \"/in\"\n")), |_| {}).await;
+    let setup = HostSetup { args, ..HostSetup::new("sh", "Script", "sh") };
+    let world = AdapterWorld::start(ExecDriver::new(setup, shape("[[usage_file]]\ntokens = \"/in\"\n")), |_| {}).await;
     let expected = json!({"success": true, "output": {"text": "done\n", "artifact_refs": []}});
     assert_eq!(world.run(&task("x")).await, expected);
     world.stop().await;
@@ -107,11 +109,11 @@ async fn a_pipe_in_place_of_the_usage_file_holds_nothing_up() {
 
 #[tokio::test]
 async fn one_document_is_read_when_it_is_whole() {
-    let row = Table::parse("").unwrap().get("openclaw").unwrap().clone();
+    let row = PresetTable::parse("").unwrap().get("openclaw").unwrap().clone();
     let said = "echo 'Loading plugins'; echo '[plugins] up'; cat >/dev/null; printf '{\\n \"ok\": true, \"final\": \"fine\",\\n';
         echo '\"usage\":{\"input\":3,\"output\":4,\"total\":9},\"costUsd\":0.5}'; echo '[plugins] down'";
-    let setup = Setup { args: vec!["-c".into(), said.into()], ..Setup::new("sh", "Script", "sh") };
-    let world = World::start(Exec::new(setup, row.output.clone()), |_| {}).await;
+    let setup = HostSetup { args: vec!["-c".into(), said.into()], ..HostSetup::new("sh", "Script", "sh") };
+    let world = AdapterWorld::start(ExecDriver::new(setup, row.output.clone()), |_| {}).await;
     let usage = json!({"tokens": 9, "input_tokens": 3, "output_tokens": 4, "cost_usd": 0.5, "cost_source": "reported"});
     let expected = json!({"success": true, "output": {"text": "fine", "artifact_refs": []}, "usage": usage});
     assert_eq!(world.run(&task("x")).await, expected);
@@ -149,9 +151,9 @@ async fn each_end_is_told_apart() {
 
 #[tokio::test]
 async fn limits_become_arguments_or_a_refusal() {
-    let limits = [(attache_adapter::Limit::NoNetwork, vec!["--offline".to_owned()])].into();
-    let exec = Exec::new(fake("text"), ExecShape::default()).with_limits(limits);
-    let world = World::start(exec, |_| {}).await;
+    let limits = [(attache_adapter::SandboxLimit::NoNetwork, vec!["--offline".to_owned()])].into();
+    let exec = ExecDriver::new(fake("text"), ExecOutputRules::default()).with_limits(limits);
+    let world = AdapterWorld::start(exec, |_| {}).await;
     let limited = |sandbox: Value| with(task("ARGS"), "sandbox", sandbox);
     let reply = world.run(&limited(json!({"allow_network": false}))).await;
     assert_eq!(reply["output"]["text"], "ARGS=[\"--offline\"]\n");
@@ -229,10 +231,10 @@ cost_usd = "/total_cost_usd"
 
 /// Prints what was recorded, by the rules of a row.
 async fn played(row: &str, printed: &str) -> (Value, Vec<String>) {
-    let row = Table::parse(ROWS).unwrap().get(row).unwrap().clone();
+    let row = PresetTable::parse(ROWS).unwrap().get(row).unwrap().clone();
     let print = format!("cat <<'END'\n{printed}\nEND");
-    let setup = Setup { args: vec!["-c".into(), print.into()], ..Setup::new("sh", "Script", "sh") };
-    let world = World::start(Exec::new(setup, row.output.clone()), |_| {}).await;
+    let setup = HostSetup { args: vec!["-c".into(), print.into()], ..HostSetup::new("sh", "Script", "sh") };
+    let world = AdapterWorld::start(ExecDriver::new(setup, row.output.clone()), |_| {}).await;
     let events = world.stream(&task("x")).await.rest().await;
     world.stop().await;
     (result(&events).clone(), texts(&events, "tool_call", "status"))

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use attache_adapter::{Adapter, BindError, Options, driver::Shell};
+use attache_adapter::{Adapter, BindError, Options, driver::ShellDriver};
 use attache_protocol::{env::Env, secret::Kind};
 use serde_json::{Value, json};
 
-use crate::world::{Reply, World, exchange, task, with};
+use crate::world::{AdapterWorld, RawReply, exchange, task, with};
 
-fn code(reply: &Reply) -> (u16, String) {
+fn code(reply: &RawReply) -> (u16, String) {
     let body: Value = serde_json::from_str(&reply.body).unwrap_or_else(|_| panic!("not JSON: {}", reply.body));
     let error = body["error"].as_object().unwrap_or_else(|| panic!("not an error: {body}"));
     let members: Vec<&str> = error.keys().map(String::as_str).collect();
@@ -21,7 +21,7 @@ fn code(reply: &Reply) -> (u16, String) {
 
 #[tokio::test]
 async fn health_tells_little_without_the_secret() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let open = format!("GET /health HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", world.address);
     let open = exchange(world.address, open.as_bytes()).await;
     assert_eq!((open.status, open.body.as_str()), (200, r#"{"ok":true}"#));
@@ -34,7 +34,7 @@ async fn health_tells_little_without_the_secret() {
 
 #[tokio::test]
 async fn host_origin_and_secret_decide_who_may_call() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let (port, secret) = (world.address.port(), world.secret.as_str());
     let (own, right) = (format!("127.0.0.1:{port}"), format!("Bearer {secret}"));
     let host = |name: &str| (format!("host: {name}\r\n"), String::new(), right.clone());
@@ -101,7 +101,7 @@ async fn host_origin_and_secret_decide_who_may_call() {
 
 #[tokio::test]
 async fn malformed_requests_get_a_clear_answer() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let good = task("true");
     let without = |name: &str| {
         let mut task = good.clone();
@@ -151,7 +151,7 @@ async fn malformed_requests_get_a_clear_answer() {
 
 #[tokio::test]
 async fn paths_methods_and_content_types_are_checked() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let (address, secret) = (world.address, &world.secret);
     let body = task("true").to_string();
     let known = world.run(&task("true")).await;
@@ -190,7 +190,7 @@ async fn an_adapter_binds_loopback_only_and_names_what_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let options = || {
         let secret = Kind::AdapterSecret.generate(&Env::system());
-        Options::new(std::sync::Arc::new(Shell), secret, folder.path(), folder.path())
+        Options::new(std::sync::Arc::new(ShellDriver), secret, folder.path(), folder.path())
     };
     let open = Options { listen: SocketAddr::from(([0, 0, 0, 0], 0)), ..options() };
     let refused = Adapter::bind(open).await.unwrap_err();

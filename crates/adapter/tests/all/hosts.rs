@@ -2,14 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use attache_adapter::Setup;
+use attache_adapter::HostSetup;
 use serde_json::{Value, json};
 
-use crate::world::{Event, Events, PATIENCE, World, is_alive};
+use crate::world::{AdapterWorld, ReceivedEvent, ReceivedEvents, TEST_TIMEOUT, is_alive};
 
 /// The test kit's host in one of its manners of speaking.
-pub(crate) fn fake(manner: &str) -> Setup {
-    Setup { args: vec![manner.into()], ..Setup::new("fake", "Fake host", example("fake-host")) }
+pub(crate) fn fake(manner: &str) -> HostSetup {
+    HostSetup { args: vec![manner.into()], ..HostSetup::new("fake", "Fake host", example("fake-host")) }
 }
 
 /// An example of this crate, which is built beside its tests.
@@ -28,20 +28,20 @@ pub(crate) fn no(_: &Value) -> Value {
 
 /// Runs a task to its end, answering each question. What was asked, and all events.
 pub(crate) async fn answered(
-    world: &World,
+    world: &AdapterWorld,
     task: &Value,
     decide: impl Fn(&Value) -> Value,
-) -> (Vec<Value>, Vec<Event>) {
-    answered_within(world, task, PATIENCE, decide).await
+) -> (Vec<Value>, Vec<ReceivedEvent>) {
+    answered_within(world, task, TEST_TIMEOUT, decide).await
 }
 
 /// The same with a host that takes its time between two events.
 pub(crate) async fn answered_within(
-    world: &World,
+    world: &AdapterWorld,
     task: &Value,
     patience: Duration,
     decide: impl Fn(&Value) -> Value,
-) -> (Vec<Value>, Vec<Event>) {
+) -> (Vec<Value>, Vec<ReceivedEvent>) {
     let (mut events, mut all, mut questions) = (world.stream(task).await, Vec::new(), Vec::new());
     while let Some(event) = events.next_within(patience).await {
         if event.1 == "permission" {
@@ -54,28 +54,28 @@ pub(crate) async fn answered_within(
 }
 
 /// All events of a run that asks nobody.
-pub(crate) async fn unasked(world: &World, task: &Value) -> Vec<Event> {
+pub(crate) async fn unasked(world: &AdapterWorld, task: &Value) -> Vec<ReceivedEvent> {
     answered(world, task, |question| panic!("nobody is to be asked {question}")).await.1
 }
 
 /// What such a run ends as.
-pub(crate) async fn ended(world: &World, task: &Value) -> Value {
+pub(crate) async fn ended(world: &AdapterWorld, task: &Value) -> Value {
     result(&unasked(world, task).await).clone()
 }
 
 /// All that such a run says.
-pub(crate) async fn said(world: &World, task: &Value) -> String {
+pub(crate) async fn said(world: &AdapterWorld, task: &Value) -> String {
     texts(&unasked(world, task).await, "chunk", "text").concat()
 }
 
-pub(crate) async fn answer(world: &World, task: &Value, question: &Value, decision: &Value) {
+pub(crate) async fn answer(world: &AdapterWorld, task: &Value, question: &Value, decision: &Value) {
     let (run, id) = (task["task_run_id"].as_str().unwrap(), question["id"].as_str().unwrap());
     let reply = world.post(&format!("/run-task/{run}/permission/{id}"), decision.to_string().as_bytes()).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
 }
 
 /// The data of the last event.
-pub(crate) fn result(events: &[Event]) -> &Value {
+pub(crate) fn result(events: &[ReceivedEvent]) -> &Value {
     let (_, name, data) = events.last().unwrap();
     assert_eq!(name, "result");
     data
@@ -88,13 +88,13 @@ pub(crate) fn failure(result: &Value) -> String {
 }
 
 /// The texts of all events of one name, in order.
-pub(crate) fn texts(events: &[Event], name: &str, member: &str) -> Vec<String> {
+pub(crate) fn texts(events: &[ReceivedEvent], name: &str, member: &str) -> Vec<String> {
     let of_name = events.iter().filter(|(_, event, _)| event == name);
     of_name.filter_map(|(_, _, data)| data[member].as_str().map(str::to_owned)).collect()
 }
 
 /// Reads on until an event of this name holds this text.
-pub(crate) async fn until_told(events: &mut Events, name: &str, wanted: &str) -> Value {
+pub(crate) async fn until_told(events: &mut ReceivedEvents, name: &str, wanted: &str) -> Value {
     let mut said = String::new();
     loop {
         let (_, event, data) = events.next().await.expect("more of the stream");
@@ -108,7 +108,7 @@ pub(crate) async fn until_told(events: &mut Events, name: &str, wanted: &str) ->
 }
 
 /// The processes that a fake host has told of with `CHILD`, once it has said what is waited for.
-pub(crate) async fn children(events: &mut Events, wanted: &str) -> Vec<String> {
+pub(crate) async fn children(events: &mut ReceivedEvents, wanted: &str) -> Vec<String> {
     let mut said = String::new();
     while !said.contains(wanted) {
         let (_, name, data) = events.next().await.expect("more of the stream");
@@ -122,7 +122,7 @@ pub(crate) async fn children(events: &mut Events, wanted: &str) -> Vec<String> {
 }
 
 /// Cancels, and is back when the run has ended: in time, and with nothing left of it.
-pub(crate) async fn cancelled(world: &World, task: &Value, pids: &[String]) {
+pub(crate) async fn cancelled(world: &AdapterWorld, task: &Value, pids: &[String]) {
     let begun = std::time::Instant::now();
     let reply: Value = serde_json::from_str(&world.cancel(task).await.body).unwrap();
     let took = begun.elapsed();

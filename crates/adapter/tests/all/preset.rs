@@ -8,24 +8,27 @@ use std::{
     time::Duration,
 };
 
-use attache_adapter::preset::{Found, Login, PATIENCE, Surroundings, Table, Trouble, Untrusted, Version, detect};
+use attache_adapter::preset::{
+    DetectedHost, DetectionEnvironment, HostProblem, HostVersion, LoginState, PROBE_TIMEOUT, PresetTable,
+    UntrustedProgram, detect,
+};
 use tempfile::TempDir;
 
 /// A machine in miniature: `bin` is its `PATH`.
-struct Machine {
+struct PresetMachine {
     folder: TempDir,
     environment: Vec<(OsString, OsString)>,
     patience: Duration,
 }
 
-// === impl Machine ===
+// === impl PresetMachine ===
 
-impl Machine {
+impl PresetMachine {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("bin")).unwrap();
         fs::create_dir(folder.path().join("home")).unwrap();
-        Self { folder, environment: Vec::new(), patience: PATIENCE }
+        Self { folder, environment: Vec::new(), patience: PROBE_TIMEOUT }
     }
 
     fn program(&self, name: &str, script: &str) -> PathBuf {
@@ -44,25 +47,25 @@ impl Machine {
         self
     }
 
-    fn around(&self) -> Surroundings {
+    fn around(&self) -> DetectionEnvironment {
         let mut environment = self.environment.clone();
         environment.extend([("PATH", "/usr/bin:/bin"), ("SECRET", "s3cr3t")].map(|(a, b)| (a.into(), b.into())));
         let path = std::env::join_paths([Path::new("relative"), &self.folder.path().join("bin")]).unwrap();
-        Surroundings { path, home: Some(self.home()), environment, patience: self.patience }
+        DetectionEnvironment { path, home: Some(self.home()), environment, probe_timeout: self.patience }
     }
 
-    async fn detect(&self, user: &str) -> Vec<Found> {
-        detect(&Table::parse(user).unwrap(), &self.around()).await
+    async fn detect(&self, user: &str) -> Vec<DetectedHost> {
+        detect(&PresetTable::parse(user).unwrap(), &self.around()).await
     }
 }
 
-fn version(text: &str) -> Version {
-    Version::find_in(text).unwrap()
+fn version(text: &str) -> HostVersion {
+    HostVersion::find_in(text).unwrap()
 }
 
 #[tokio::test]
 async fn what_is_installed_is_found_with_its_version_and_login() {
-    let machine = Machine::new().with("GEMINI_API_KEY", "k3y");
+    let machine = PresetMachine::new().with("GEMINI_API_KEY", "k3y");
     // It asks about itself; anything else would be a failure.
     let claude = machine.program("claude", "case $* in --version) echo '2.1.325 (Claude Code)';; *) exit 1;; esac");
     let codex = machine.program("codex", "case $* in --version) echo 'codex-cli 0.166.0';; *) exit 0;; esac");
@@ -70,15 +73,16 @@ async fn what_is_installed_is_found_with_its_version_and_login() {
     let hermes = machine.program("hermes-acp", "echo 0.19.0");
     fs::create_dir(machine.home().join(".hermes")).unwrap();
     fs::write(machine.home().join(".hermes/auth.json"), "{\"key\":\"k3y\"}").unwrap();
-    let found = |preset: &str, label: &str, program: PathBuf, has: &str, login: Login, fix: Option<&str>| Found {
-        preset: preset.to_owned(),
-        label: label.to_owned(),
-        program,
-        version: Some(version(has)),
-        login,
-        trouble: None,
-        fix: fix.map(str::to_owned),
-    };
+    let found =
+        |preset: &str, label: &str, program: PathBuf, has: &str, login: LoginState, fix: Option<&str>| DetectedHost {
+            preset: preset.to_owned(),
+            label: label.to_owned(),
+            program,
+            version: Some(version(has)),
+            login,
+            problem: None,
+            fix: fix.map(str::to_owned),
+        };
     let all = machine.detect("").await;
     let expected = [
         found(
@@ -86,12 +90,12 @@ async fn what_is_installed_is_found_with_its_version_and_login() {
             "Claude Code",
             claude,
             "2.1.325",
-            Login::Out,
+            LoginState::Out,
             Some("Start `claude` and log in, or set ANTHROPIC_API_KEY."),
         ),
-        found("codex", "Codex", codex, "0.166.0", Login::In("`login status` says so".to_owned()), None),
-        found("hermes", "Hermes", hermes, "0.19.0", Login::In("~/.hermes/auth.json".to_owned()), None),
-        found("gemini", "Gemini CLI", gemini, "0.61.0", Login::In("GEMINI_API_KEY is set".to_owned()), None),
+        found("codex", "Codex", codex, "0.166.0", LoginState::In("`login status` says so".to_owned()), None),
+        found("hermes", "Hermes", hermes, "0.19.0", LoginState::In("~/.hermes/auth.json".to_owned()), None),
+        found("gemini", "Gemini CLI", gemini, "0.61.0", LoginState::In("GEMINI_API_KEY is set".to_owned()), None),
     ];
     assert_eq!(all, expected);
     assert!(!format!("{all:?} {:?}", machine.around()).contains("k3y"));
@@ -99,27 +103,27 @@ async fn what_is_installed_is_found_with_its_version_and_login() {
 
 #[tokio::test]
 async fn trouble_comes_with_what_to_do() {
-    let machine = Machine::new();
+    let machine = PresetMachine::new();
     let codex = machine.program("codex", "echo 'codex-cli 0.20.1'");
     machine.program("openclaw", "echo 'needs Node 24' >&2; exit 1");
     let gemini = machine.program("gemini", "touch \"$0.started\"; echo 0.61.0");
     fs::set_permissions(&gemini, fs::Permissions::from_mode(0o777)).unwrap();
     let all = machine.detect("").await;
     let troubles: Vec<_> =
-        all.iter().map(|found| (found.preset.as_str(), found.trouble.clone(), found.fix.as_deref())).collect();
+        all.iter().map(|found| (found.preset.as_str(), found.problem.clone(), found.fix.as_deref())).collect();
     let gemini = gemini.canonicalize().unwrap();
     let chmod = format!("chmod go-w {}", gemini.display());
     let try_it = format!("Try it by hand: {} --version", codex.with_file_name("openclaw").display());
     let expected = [
         (
             "codex",
-            Some(Trouble::TooOld { has: version("0.20.1"), least: version("0.166.0") }),
+            Some(HostProblem::TooOld { has: version("0.20.1"), least: version("0.166.0") }),
             Some("npm install -g @openai/codex"),
         ),
-        ("openclaw", Some(Trouble::NoVersion("needs Node 24".to_owned())), Some(try_it.as_str())),
+        ("openclaw", Some(HostProblem::NoVersion("needs Node 24".to_owned())), Some(try_it.as_str())),
         (
             "gemini",
-            Some(Trouble::Untrusted(Untrusted::Writable { path: gemini.clone(), mode: 0o777 })),
+            Some(HostProblem::Untrusted(UntrustedProgram::Writable { path: gemini.clone(), mode: 0o777 })),
             Some(chmod.as_str()),
         ),
     ];
@@ -129,7 +133,7 @@ async fn trouble_comes_with_what_to_do() {
 
 #[tokio::test]
 async fn a_row_of_ones_own_is_looked_for_and_sees_only_what_it_names() {
-    let machine = Machine::new().with("MY_KEY", "k3y").with("MY_MODE", "loud");
+    let machine = PresetMachine::new().with("MY_KEY", "k3y").with("MY_MODE", "loud");
     let agent = machine.folder.path().join("my agent");
     fs::write(&agent, "#!/bin/sh\nenv > \"$0.env\"; pwd >> \"$0.env\"; echo my-agent-7.1\n").unwrap();
     fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
@@ -138,13 +142,13 @@ async fn a_row_of_ones_own_is_looked_for_and_sees_only_what_it_names() {
          set = {{ MY_MODE = \"quiet\" }}\nversion = {{ args = [\"about\"], least = \"7.0\" }}\n",
         agent.display()
     );
-    let expected = Found {
+    let expected = DetectedHost {
         preset: "mine".to_owned(),
         label: "Mine".to_owned(),
         program: agent.clone(),
         version: Some(version("7.1")),
-        login: Login::Unknown,
-        trouble: None,
+        login: LoginState::Unknown,
+        problem: None,
         fix: None,
     };
     assert_eq!(machine.detect(&row).await, [expected]);
@@ -156,10 +160,10 @@ async fn a_row_of_ones_own_is_looked_for_and_sees_only_what_it_names() {
 
 #[tokio::test]
 async fn a_program_that_says_nothing_is_not_waited_for_and_ends() {
-    let machine = Machine { patience: Duration::from_secs(4), ..Machine::new() };
+    let machine = PresetMachine { patience: Duration::from_secs(4), ..PresetMachine::new() };
     machine.program("gemini", "sleep 600 & echo $! > \"$0.id\"; wait");
     let all = machine.detect("").await;
-    assert_eq!(all[0].trouble, Some(Trouble::NoVersion("no answer within 4 s".to_owned())));
+    assert_eq!(all[0].problem, Some(HostProblem::NoVersion("no answer within 4 s".to_owned())));
     let id = fs::read_to_string(machine.folder.path().join("bin/gemini.id")).unwrap();
     crate::world::until("nothing to be left of it", || !crate::world::is_alive(id.trim())).await;
 }

@@ -4,7 +4,7 @@ use std::{ffi::OsStr, fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, pr
 
 use attache_protocol::{
     Json,
-    wire::adapter::{Health, Host, TaskError, TaskReply},
+    wire::adapter::{AdapterHealth, HostInfo, TaskError, TaskReply},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -12,7 +12,7 @@ use tokio::{
     process::Child,
 };
 
-use crate::world::{Reply, exchange, task};
+use crate::world::{RawReply, exchange, task};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
@@ -41,11 +41,11 @@ async fn start_with(name: &str, path: &OsStr) -> Option<(Child, SocketAddr)> {
     Some((python, line.strip_prefix("listening on http://").unwrap().parse().unwrap()))
 }
 
-async fn post(address: SocketAddr, task: &Value) -> Reply {
+async fn post(address: SocketAddr, task: &Value) -> RawReply {
     post_to(address, "/run-task", task).await
 }
 
-async fn post_to(address: SocketAddr, path: &str, body: &Value) -> Reply {
+async fn post_to(address: SocketAddr, path: &str, body: &Value) -> RawReply {
     let body = body.to_string();
     let request = format!(
         "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\n\
@@ -60,11 +60,11 @@ async fn the_python_example_keeps_the_contract() {
     let Some((mut python, address)) = start("python-adapter").await else { return };
     let health = format!("GET /health HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     let health = exchange(address, health.as_bytes()).await;
-    let host = Host { kind: "custom".to_owned(), version: Some("1".to_owned()) };
+    let host = HostInfo { kind: "custom".to_owned(), version: Some("1".to_owned()) };
     assert_eq!(health.status, 200);
     assert_eq!(
-        serde_json::from_str::<Health>(&health.body).unwrap(),
-        Health {
+        serde_json::from_str::<AdapterHealth>(&health.body).unwrap(),
+        AdapterHealth {
             ok: true,
             host: Some(host),
             asks: false,
@@ -171,8 +171,8 @@ async fn the_hermes_example_keeps_the_contract() {
     let health =
         exchange(address, format!("GET /health HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").as_bytes())
             .await;
-    let host = Host { kind: "hermes".to_owned(), version: Some("0.19.0".to_owned()) };
-    let expected = Health {
+    let host = HostInfo { kind: "hermes".to_owned(), version: Some("0.19.0".to_owned()) };
+    let expected = AdapterHealth {
         ok: true,
         host: Some(host),
         asks: false,
@@ -181,10 +181,10 @@ async fn the_hermes_example_keeps_the_contract() {
         concurrency: None,
         enforces: Vec::new(),
     };
-    assert_eq!(serde_json::from_str::<Health>(&health.body).unwrap(), expected);
+    assert_eq!(serde_json::from_str::<AdapterHealth>(&health.body).unwrap(), expected);
 
     let here = |text: &str| crate::world::with(task(text), "cwd", work.to_str().unwrap());
-    let body = |reply: &Reply| serde_json::from_str::<Value>(&reply.body).unwrap();
+    let body = |reply: &RawReply| serde_json::from_str::<Value>(&reply.body).unwrap();
     let usage = json!({"tokens": 12, "cost_usd": 0.25, "source": "estimated"});
     let written = post(address, &crate::world::with(here("please WRITE"), "instructions", "be brief")).await;
     let text = format!("{}\nbe brief\n\nplease WRITE\n", work.display());

@@ -1,29 +1,29 @@
 //! A driver that asks: permission before a step, input from its caller, and what it hears without asking.
 
-use attache_adapter::{Driver, Job};
+use attache_adapter::{Driver, DriverRun};
 use attache_protocol::{
     Json,
-    wire::adapter::{Host, PermissionAsked, TaskOutput, TaskReply},
+    wire::adapter::{AdapterPermissionRequest, HostInfo, TaskOutput, TaskReply},
 };
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde_json::{Value, json};
 
-use crate::world::{Reply, World, done, failed, in_millis, task, with};
+use crate::world::{AdapterWorld, RawReply, done, failed, in_millis, task, with};
 
 /// Does each word of the task's text in turn, and answers with what it heard.
 #[derive(Debug)]
-struct Inquirer;
+struct AskingDriver;
 
-impl Driver for Inquirer {
-    fn host(&self) -> Host {
-        Host { kind: "inquirer".to_owned(), version: None }
+impl Driver for AskingDriver {
+    fn host(&self) -> HostInfo {
+        HostInfo { kind: "inquirer".to_owned(), version: None }
     }
 
-    fn hears_unasked(&self) -> bool {
+    fn accepts_unsolicited(&self) -> bool {
         true
     }
 
-    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
+    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
         async move {
             let mut heard = Vec::new();
             for word in job.text().unwrap().split(' ') {
@@ -32,15 +32,15 @@ impl Driver for Inquirer {
                         Some(parts) => parts.get().to_owned(),
                         None => return TaskReply::failed("task_failed", "stopped"),
                     }),
-                    "unasked" => heard.push(job.asker.unasked().await.get().to_owned()),
+                    "unasked" => heard.push(job.asker.next_unsolicited().await.get().to_owned()),
                     "flood" => (0..3000).for_each(|_| job.events.chunk("x".repeat(4096))),
                     id => {
                         let input = Json::from_text(r#"{"command":"rm -r  out"}"#).unwrap();
-                        let asked = PermissionAsked {
+                        let asked = AdapterPermissionRequest {
                             cwd: Some("/srv".to_owned()),
                             paths: vec!["/srv/out".to_owned()],
                             risk: Some("high".to_owned()),
-                            ..PermissionAsked::new(id, "shell", input)
+                            ..AdapterPermissionRequest::new(id, "shell", input)
                         };
                         match job.asker.permission(&asked).await {
                             Some(given) => heard.push(serde_json::to_string(&given).unwrap()),
@@ -55,7 +55,7 @@ impl Driver for Inquirer {
     }
 }
 
-async fn answer(world: &World, task: &Value, what: &str, body: Value) -> Reply {
+async fn answer(world: &AdapterWorld, task: &Value, what: &str, body: Value) -> RawReply {
     let run = task["task_run_id"].as_str().unwrap();
     world.post(&format!("/run-task/{run}/{what}"), body.to_string().as_bytes()).await
 }
@@ -66,7 +66,7 @@ fn question(id: &str) -> Value {
 
 #[tokio::test]
 async fn a_question_waits_for_its_first_answer() {
-    let world = World::start(Inquirer, |_| {}).await;
+    let world = AdapterWorld::start(AskingDriver, |_| {}).await;
     let task = task("p1");
     let mut events = world.stream(&task).await;
     assert_eq!(events.next().await, Some((1, "permission".to_owned(), question("p1"))));
@@ -90,7 +90,7 @@ async fn a_question_waits_for_its_first_answer() {
 
 #[tokio::test]
 async fn the_same_name_is_not_asked_twice() {
-    let world = World::start(Inquirer, |_| {}).await;
+    let world = AdapterWorld::start(AskingDriver, |_| {}).await;
     let task = task("p1 p1");
     let mut events = world.stream(&task).await;
     events.next().await.unwrap();
@@ -102,7 +102,7 @@ async fn the_same_name_is_not_asked_twice() {
 
 #[tokio::test]
 async fn input_answers_the_oldest_question_or_the_one_it_names() {
-    let world = World::start(Inquirer, |_| {}).await;
+    let world = AdapterWorld::start(AskingDriver, |_| {}).await;
     let task = task("input input unasked");
     let mut events = world.stream(&task).await;
     let asked = |id: &str| json!({"id": id, "prompt": "Which one?"});
@@ -121,7 +121,7 @@ async fn input_answers_the_oldest_question_or_the_one_it_names() {
 
 #[tokio::test]
 async fn an_open_question_is_replayed_however_much_was_said_before_the_join() {
-    let world = World::start(Inquirer, |_| {}).await;
+    let world = AdapterWorld::start(AskingDriver, |_| {}).await;
     let task = task("flood p1");
     let mut events = world.stream(&task).await;
     let mut last = events.next().await.unwrap();
@@ -141,7 +141,7 @@ async fn an_open_question_is_replayed_however_much_was_said_before_the_join() {
 
 #[tokio::test]
 async fn the_deadline_stands_still_while_a_question_is_open() {
-    let world = World::start(Inquirer, |_| {}).await;
+    let world = AdapterWorld::start(AskingDriver, |_| {}).await;
     let task = with(task("p1 unasked"), "deadline", in_millis(2500));
     let mut events = world.stream(&task).await;
     events.next().await.unwrap();
@@ -155,7 +155,7 @@ async fn the_deadline_stands_still_while_a_question_is_open() {
 
 #[tokio::test]
 async fn a_cancelled_run_does_not_wait_for_its_answer() {
-    let world = World::start(Inquirer, |_| {}).await;
+    let world = AdapterWorld::start(AskingDriver, |_| {}).await;
     for words in ["p1", "input"] {
         let task = task(words);
         let mut events = world.stream(&task).await;
@@ -169,7 +169,7 @@ async fn a_cancelled_run_does_not_wait_for_its_answer() {
 
 #[tokio::test]
 async fn who_hears_nothing_while_it_works_does_not_pretend_to() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let task = task("echo begun; exec sleep 100");
     let mut events = world.stream(&task).await;
     events.next().await.unwrap();

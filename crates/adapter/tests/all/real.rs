@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     hosts::answered_within,
-    world::{Event, World},
+    world::{AdapterWorld, ReceivedEvent},
 };
 
 /// A program of this size starts slowly where several start at once.
@@ -30,7 +30,7 @@ pub(crate) const NOWHERE: &str = "http://127.0.0.1:9";
 pub(crate) static ONE: Mutex<()> = Mutex::const_new(());
 
 /// A program with a home, a folder to work in and a model of its own.
-pub(crate) struct Stage {
+pub(crate) struct RealProgram {
     pub(crate) program: PathBuf,
     pub(crate) folder: TempDir,
     pub(crate) model: StubModel,
@@ -62,13 +62,17 @@ pub(crate) fn target() -> PathBuf {
 }
 
 /// Runs a task to its end, however slowly, answering each question. What was asked, and all events.
-pub(crate) async fn run(world: &World, task: &Value, decide: impl Fn(&Value) -> Value) -> (Vec<Value>, Vec<Event>) {
+pub(crate) async fn run(
+    world: &AdapterWorld,
+    task: &Value,
+    decide: impl Fn(&Value) -> Value,
+) -> (Vec<Value>, Vec<ReceivedEvent>) {
     answered_within(world, task, SLOW, decide).await
 }
 
-// === impl Stage ===
+// === impl RealProgram ===
 
-impl Stage {
+impl RealProgram {
     /// None where the program is not installed.
     pub(crate) async fn of(program: &str, below: &Path) -> Option<Self> {
         let program = installed(program)?;
@@ -88,8 +92,8 @@ impl Stage {
     }
 
     /// An adapter whose program sees these variables and little else.
-    pub(crate) async fn world(&self, driver: impl Driver, variables: &[(&str, &str)]) -> World {
-        World::start(driver, |options| {
+    pub(crate) async fn world(&self, driver: impl Driver, variables: &[(&str, &str)]) -> AdapterWorld {
+        AdapterWorld::start(driver, |options| {
             let (path, home) = (std::env::var("PATH").unwrap(), self.home().display().to_string());
             let usual = [
                 ("PATH", path.as_str()),

@@ -8,9 +8,9 @@ use std::{
 };
 
 use attache_adapter::{
-    Driver, Environment, Setup,
-    driver::{Acp, Exec},
-    preset::{self, Preset, Surroundings, Table},
+    Driver, Environment, HostSetup,
+    driver::{AcpDriver, ExecDriver},
+    preset::{self, DetectionEnvironment, Preset, PresetTable},
 };
 use attache_testkit::stub_model::StubModel;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::{
     exec::ROWS,
     hosts::{answered_within, cancelled, failure, marked, no, result, yes},
     real::{NOWHERE, ONE, installed, target},
-    world::{World, task},
+    world::{AdapterWorld, task},
 };
 
 /// Programs on Node and Python start slowly where several start at once, and some wait long before they try again.
@@ -30,19 +30,19 @@ const SLOW: Duration = Duration::from_secs(180);
 const CLAUDE: &str = "claude-agent-acp";
 
 /// A real program with a home of its own and a model that is a stub.
-struct Agent {
+struct RealAcpAgent {
     name: &'static str,
     program: PathBuf,
     row: Preset,
     home: TempDir,
     model: StubModel,
     variables: Vec<(String, String)>,
-    outside: Outside,
+    outside: OutsideTraffic,
 }
 
 /// What becomes of a request to anywhere but this machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outside {
+enum OutsideTraffic {
     /// It goes to a proxy that is not there.
     Closed,
     /// The program would send what is meant for its model to the proxy, too.
@@ -51,32 +51,32 @@ enum Outside {
 
 /// What is written down about a host.
 #[derive(Default)]
-struct Facts {
+struct HostFindings {
     passed: Vec<&'static str>,
     seconds: Vec<(&'static str, f64)>,
     notes: Vec<String>,
 }
 
 /// The agent behind a row; none where it is not to be run or not installed.
-async fn agent(name: &'static str, row: &str, program: &str) -> Option<Agent> {
+async fn agent(name: &'static str, row: &str, program: &str) -> Option<RealAcpAgent> {
     agent_of("", name, row, program).await
 }
 
 /// The same with a person's own rows.
-async fn agent_of(rows: &str, name: &'static str, row: &str, program: &str) -> Option<Agent> {
+async fn agent_of(rows: &str, name: &'static str, row: &str, program: &str) -> Option<RealAcpAgent> {
     if std::env::var("ATTACHE_AGENTS").as_deref() != Ok("1") {
         println!("skipped: {name} runs with ./test --agents");
         return None;
     }
     let program = installed(program)?;
-    let row = Table::parse(rows).unwrap().get(row).unwrap().clone();
+    let row = PresetTable::parse(rows).unwrap().get(row).unwrap().clone();
     let (home, model) = (tempfile::tempdir().unwrap(), StubModel::start().await);
-    Some(Agent { name, program, row, home, model, variables: Vec::new(), outside: Outside::Closed })
+    Some(RealAcpAgent { name, program, row, home, model, variables: Vec::new(), outside: OutsideTraffic::Closed })
 }
 
-// === impl Agent ===
+// === impl RealAcpAgent ===
 
-impl Agent {
+impl RealAcpAgent {
     fn set(&mut self, name: &str, value: impl Into<String>) {
         self.variables.push((name.to_owned(), value.into()));
     }
@@ -88,16 +88,16 @@ impl Agent {
         file
     }
 
-    fn setup(&self) -> Setup {
+    fn setup(&self) -> HostSetup {
         let args = self.row.args.iter().map(Into::into).collect();
-        Setup { args, ..Setup::new(self.name, &self.row.label, &self.program) }
+        HostSetup { args, ..HostSetup::new(self.name, &self.row.label, &self.program) }
     }
 
     fn environment(&self) -> Environment {
         let own = |name: &str| (name.to_owned(), std::env::var(name).unwrap_or_default());
         let home = ("HOME".to_owned(), self.home.path().display().to_string());
         let closed = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"].into_iter();
-        let closed = closed.filter(|_| self.outside == Outside::Closed);
+        let closed = closed.filter(|_| self.outside == OutsideTraffic::Closed);
         let closed = closed.map(|name| (name.to_owned(), NOWHERE.to_owned()));
         let open = ["NO_PROXY", "no_proxy"].map(|name| (name.to_owned(), "127.0.0.1,localhost".to_owned()));
         let all = [own("PATH"), home, ("TERM".to_owned(), "dumb".to_owned())].into_iter();
@@ -106,16 +106,16 @@ impl Agent {
         self.row.set.iter().fold(selected, |environment, (name, value)| environment.with(name, value))
     }
 
-    async fn world(&self, driver: impl Driver) -> World {
-        World::start(driver, |options| options.environment = self.environment()).await
+    async fn world(&self, driver: impl Driver) -> AdapterWorld {
+        AdapterWorld::start(driver, |options| options.environment = self.environment()).await
     }
 
     /// File written after a yes, and not after a no; cancel; a model that is away.
-    async fn drive(self, world: World, asks: Asks) {
-        let mut facts = Facts::default();
+    async fn drive(self, world: AdapterWorld, asks: AcpAsksWhom) {
+        let mut facts = HostFindings::default();
         let taken = self.bait(&world.cwd);
         self.writes(&world, asks, &mut facts).await;
-        if asks == Asks::People {
+        if asks == AcpAsksWhom::People {
             self.is_denied(&world, &mut facts).await;
         }
         self.is_cancelled(&world, &mut facts).await;
@@ -161,7 +161,7 @@ impl Agent {
         file
     }
 
-    async fn writes(&self, world: &World, asks: Asks, facts: &mut Facts) {
+    async fn writes(&self, world: &AdapterWorld, asks: AcpAsksWhom, facts: &mut HostFindings) {
         let begun = Instant::now();
         let (questions, events) = answered_within(world, &task("WRITE:approved.txt=by people"), SLOW, yes).await;
         let ended = result(&events);
@@ -169,7 +169,7 @@ impl Agent {
         let written = std::fs::read_to_string(world.cwd.join("approved.txt")).unwrap();
         assert_eq!(written.trim_end(), "by people", "{}", self.name);
         facts.pass("task", begun);
-        if asks == Asks::People {
+        if asks == AcpAsksWhom::People {
             assert!(!questions.is_empty(), "{} wrote without a question", self.name);
             facts.passed.push("approve");
             let asked = &questions[0];
@@ -183,7 +183,7 @@ impl Agent {
         facts.notes.push(format!("usage {}", ended.get("usage").cloned().unwrap_or_default()));
     }
 
-    async fn is_denied(&self, world: &World, facts: &mut Facts) {
+    async fn is_denied(&self, world: &AdapterWorld, facts: &mut HostFindings) {
         let begun = Instant::now();
         let (questions, events) = answered_within(world, &task("WRITE:denied.txt=by nobody"), SLOW, no).await;
         assert!(!questions.is_empty(), "{} did not ask", self.name);
@@ -193,7 +193,7 @@ impl Agent {
         facts.pass("deny", begun);
     }
 
-    async fn is_cancelled(&self, world: &World, facts: &mut Facts) {
+    async fn is_cancelled(&self, world: &AdapterWorld, facts: &mut HostFindings) {
         let task = task("SLEEP:120 SAY:too late");
         let events = world.stream(&task).await;
         let waited = Instant::now();
@@ -211,11 +211,11 @@ impl Agent {
 
     /// The host, by its own words.
     async fn about(&self) -> Value {
-        let around = Surroundings {
+        let around = DetectionEnvironment {
             path: std::env::var_os("PATH").unwrap_or_default(),
             home: Some(self.home.path().to_owned()),
             environment: self.environment().into_pairs(),
-            patience: SLOW,
+            probe_timeout: SLOW,
         };
         let version = preset::version(&self.row, &self.program, &around).await;
         let version = version.map_or_else(|trouble| trouble.to_string(), |version| version.to_string());
@@ -224,8 +224,8 @@ impl Agent {
 }
 
 /// Nobody answers where the model was.
-async fn loses_its_model(agent: Agent, world: &World, facts: &mut Facts) {
-    let Agent { name, model, home: _home, .. } = agent;
+async fn loses_its_model(agent: RealAcpAgent, world: &AdapterWorld, facts: &mut HostFindings) {
+    let RealAcpAgent { name, model, home: _home, .. } = agent;
     drop(model);
     let begun = Instant::now();
     let (_, events) = answered_within(world, &task("SAY:nobody hears this"), SLOW, yes).await;
@@ -237,14 +237,14 @@ async fn loses_its_model(agent: Agent, world: &World, facts: &mut Facts) {
 
 /// Whether a host asks before it acts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asks {
+enum AcpAsksWhom {
     People,
     Nobody,
 }
 
-// === impl Facts ===
+// === impl HostFindings ===
 
-impl Facts {
+impl HostFindings {
     fn pass(&mut self, what: &'static str, begun: Instant) {
         self.passed.push(what);
         self.seconds.push((what, (begun.elapsed().as_secs_f64() * 100.0).round() / 100.0));
@@ -273,8 +273,8 @@ async fn gemini() {
     );
     agent.set("GEMINI_API_KEY", "stub");
     agent.set("GOOGLE_GEMINI_BASE_URL", agent.model.url());
-    let world = agent.world(Acp::new(agent.setup())).await;
-    agent.drive(world, Asks::People).await;
+    let world = agent.world(AcpDriver::new(agent.setup())).await;
+    agent.drive(world, AcpAsksWhom::People).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -289,21 +289,21 @@ async fn opencode() {
     let config = json!({"provider": {"stub": provider}, "model": "stub/stub-model", "small_model": "stub/stub-model"});
     agent.write(".config/opencode/opencode.json", &config.to_string());
     agent.set("OPENCODE_DISABLE_MODELS_FETCH", "1");
-    let world = agent.world(Acp::new(agent.setup())).await;
-    agent.drive(world, Asks::People).await;
+    let world = agent.world(AcpDriver::new(agent.setup())).await;
+    agent.drive(world, AcpAsksWhom::People).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn qwen() {
     let _one = ONE.lock().await;
     let Some(mut agent) = agent("qwen", "qwen", "qwen").await else { return };
-    agent.outside = Outside::Untouched;
+    agent.outside = OutsideTraffic::Untouched;
     agent.write(".qwen/settings.json", r#"{"security":{"auth":{"selectedType":"openai"}}}"#);
     agent.set("OPENAI_API_KEY", "stub");
     agent.set("OPENAI_BASE_URL", format!("{}/v1", agent.model.url()));
     agent.set("OPENAI_MODEL", "stub-model");
-    let world = agent.world(Acp::new(agent.setup())).await;
-    agent.drive(world, Asks::People).await;
+    let world = agent.world(AcpDriver::new(agent.setup())).await;
+    agent.drive(world, AcpAsksWhom::People).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -313,8 +313,8 @@ async fn hermes() {
     let config = hermes_config(&agent.model);
     agent.write("hermes/config.yaml", &config);
     agent.set("HERMES_HOME", agent.home.path().join("hermes").display().to_string());
-    let world = agent.world(Acp::new(agent.setup())).await;
-    agent.drive(world, Asks::People).await;
+    let world = agent.world(AcpDriver::new(agent.setup())).await;
+    agent.drive(world, AcpAsksWhom::People).await;
 }
 
 fn hermes_config(model: &StubModel) -> String {
@@ -333,7 +333,7 @@ async fn hermes_and_gemini_as_programs_that_print() {
     gemini.set("GEMINI_API_KEY", "stub");
     gemini.set("GOOGLE_GEMINI_BASE_URL", gemini.model.url());
     for agent in [hermes, gemini] {
-        let world = agent.world(Exec::new(agent.setup(), agent.row.output.clone())).await;
+        let world = agent.world(ExecDriver::new(agent.setup(), agent.row.output.clone())).await;
         let (_, events) = answered_within(&world, &task("WRITE:printed.txt=hi"), SLOW, yes).await;
         let ended = result(&events);
         assert_eq!((&ended["success"], &ended["usage"]["cost_source"]), (&json!(true), &json!("unknown")), "{ended}");
@@ -348,14 +348,14 @@ async fn hermes_and_gemini_as_programs_that_print() {
 async fn claude_over_acp() {
     let _one = ONE.lock().await;
     let Some(mut agent) = agent(CLAUDE, "claude_cli", CLAUDE).await else { return };
-    agent.row.driver = preset::Kind::Acp;
+    agent.row.driver = preset::DriverKind::Acp;
     agent.row.label = "Claude Code (ACP)".to_owned();
     agent.row.args = Vec::new();
     agent.set("ANTHROPIC_API_KEY", "stub");
     agent.set("ANTHROPIC_BASE_URL", agent.model.url());
     agent.set("CLAUDE_CODE_MAX_RETRIES", "1");
-    let world = agent.world(Acp::new(agent.setup())).await;
-    agent.drive(world, Asks::People).await;
+    let world = agent.world(AcpDriver::new(agent.setup())).await;
+    agent.drive(world, AcpAsksWhom::People).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -376,6 +376,6 @@ async fn openclaw() {
     let file = agent.write("openclaw.json", &config.to_string());
     agent.set("OPENCLAW_CONFIG_PATH", file.display().to_string());
     agent.set("OPENCLAW_STATE_DIR", agent.home.path().join("state").display().to_string());
-    let world = agent.world(Exec::new(agent.setup(), agent.row.output.clone())).await;
-    agent.drive(world, Asks::Nobody).await;
+    let world = agent.world(ExecDriver::new(agent.setup(), agent.row.output.clone())).await;
+    agent.drive(world, AcpAsksWhom::Nobody).await;
 }

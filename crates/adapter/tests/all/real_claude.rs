@@ -2,39 +2,39 @@
 
 use std::{path::Path, time::Duration};
 
-use attache_adapter::{Limit, Memory, Setup, driver::Claude};
+use attache_adapter::{HostMemory, HostSetup, SandboxLimit, driver::ClaudeDriver};
 use serde_json::{Value, json};
 
 use crate::{
     hosts::{cancelled, failure, no, result, texts, yes},
-    real::{SLOW, Stage, run, tools},
-    world::{World, task, with},
+    real::{RealProgram, SLOW, run, tools},
+    world::{AdapterWorld, task, with},
 };
 
-async fn stage() -> Option<Stage> {
-    Stage::of("claude", &std::env::temp_dir()).await
+async fn stage() -> Option<RealProgram> {
+    RealProgram::of("claude", &std::env::temp_dir()).await
 }
 
-fn setup(stage: &Stage) -> Setup {
-    let enforces = vec![Limit::CwdOnly, Limit::NoNetwork, Limit::NoExec];
-    Setup { enforces, ..Setup::new("claude_cli", "Claude Code", &stage.program) }
+fn setup(stage: &RealProgram) -> HostSetup {
+    let enforces = vec![SandboxLimit::CwdOnly, SandboxLimit::NoNetwork, SandboxLimit::NoExec];
+    HostSetup { enforces, ..HostSetup::new("claude_cli", "Claude Code", &stage.program) }
 }
 
-async fn usual_world(stage: &Stage) -> World {
+async fn usual_world(stage: &RealProgram) -> AdapterWorld {
     world_of(stage, setup(stage), &[]).await
 }
 
 /// With variables beside or instead of the usual ones; one without a value is not there.
-async fn world_of(stage: &Stage, setup: Setup, variables: &[(&str, &str)]) -> World {
+async fn world_of(stage: &RealProgram, setup: HostSetup, variables: &[(&str, &str)]) -> AdapterWorld {
     let url = stage.model.url();
     let usual = [("ANTHROPIC_BASE_URL", url.as_str()), ("ANTHROPIC_API_KEY", "stub-key")];
     let usual = usual.into_iter().filter(|(name, _)| variables.iter().all(|(other, _)| other != name));
     let all = usual.chain(variables.iter().copied().filter(|(_, value)| !value.is_empty()));
-    stage.world(Claude::new(setup), &all.collect::<Vec<_>>()).await
+    stage.world(ClaudeDriver::new(setup), &all.collect::<Vec<_>>()).await
 }
 
 /// The tools that the last request with tools offers.
-fn offered(stage: &Stage) -> Vec<String> {
+fn offered(stage: &RealProgram) -> Vec<String> {
     let requests = stage.model.requests();
     let tools = requests.iter().rev().find_map(|request| request.body["tools"].as_array()).cloned();
     let names = tools.unwrap_or_default().into_iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned));
@@ -114,7 +114,7 @@ async fn cancel_ends_everything_at_work_and_while_people_are_asked() {
 }
 
 /// Reads on until an event of this name holds this text, however slowly the program starts.
-async fn until_slow(events: &mut crate::world::Events, name: &str, wanted: &str) -> Value {
+async fn until_slow(events: &mut crate::world::ReceivedEvents, name: &str, wanted: &str) -> Value {
     loop {
         let (_, event, data) = events.next_within(SLOW).await.expect("more of the stream");
         if event == name && data.to_string().contains(wanted) {
@@ -335,7 +335,8 @@ async fn instructions_and_our_tools_reach_it() {
 async fn a_conversation_goes_on_where_that_is_wanted() {
     let Some(stage) = stage().await else { return };
     let notes = stage.folder.path().join("notes");
-    let world = world_of(&stage, Setup { memory: Memory::PerConversation(notes.clone()), ..setup(&stage) }, &[]).await;
+    let world =
+        world_of(&stage, HostSetup { memory: HostMemory::PerConversation(notes.clone()), ..setup(&stage) }, &[]).await;
     let first = with(task("SAY:the first answer"), "instructions", "RULE-ONE");
     let (_, events) = run(&world, &first, yes).await;
     assert_eq!(result(&events)["output"]["text"], "the first answer");

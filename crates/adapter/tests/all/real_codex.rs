@@ -2,45 +2,45 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use attache_adapter::{Limit, Memory, Setup, driver::Codex};
+use attache_adapter::{HostMemory, HostSetup, SandboxLimit, driver::CodexDriver};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::{
     hosts::{cancelled, failure, marked, no, result, texts, until_told, yes},
-    real::{Stage, run, target, tools},
-    world::{Event, World, task, until, with},
+    real::{RealProgram, run, target, tools},
+    world::{AdapterWorld, ReceivedEvent, task, until, with},
 };
 
 /// Outside of the system's folder for temporary files: Codex makes the programs for its sandbox nowhere below that, and lets
 /// commands write everywhere in it.
-async fn stage() -> Option<Stage> {
+async fn stage() -> Option<RealProgram> {
     let target = target();
     let below = if target.starts_with(std::env::temp_dir()) { PathBuf::from("/var/tmp") } else { target };
-    Stage::of("codex", &below).await
+    RealProgram::of("codex", &below).await
 }
 
-fn setup(stage: &Stage, url: &str, retries: u8) -> Setup {
+fn setup(stage: &RealProgram, url: &str, retries: u8) -> HostSetup {
     let provider = format!(
         "model_providers.stub={{name=\"stub\",base_url=\"{url}/v1\",env_key=\"STUB_KEY\",wire_api=\"responses\",\
          request_max_retries=0,stream_max_retries={retries}}}"
     );
     let settings = ["model=\"stub-model\"".to_owned(), "model_provider=\"stub\"".to_owned(), provider];
     let args: Vec<OsString> = settings.into_iter().flat_map(|setting| ["-c".into(), setting.into()]).collect();
-    let enforces = vec![Limit::CwdOnly, Limit::NoNetwork, Limit::NoExec];
-    Setup { args, enforces, ..Setup::new("codex", "Codex", &stage.program) }
+    let enforces = vec![SandboxLimit::CwdOnly, SandboxLimit::NoNetwork, SandboxLimit::NoExec];
+    HostSetup { args, enforces, ..HostSetup::new("codex", "Codex", &stage.program) }
 }
 
-async fn usual_world(stage: &Stage) -> World {
+async fn usual_world(stage: &RealProgram) -> AdapterWorld {
     world_of(stage, setup(stage, &stage.model.url(), 0)).await
 }
 
-async fn world_of(stage: &Stage, setup: Setup) -> World {
+async fn world_of(stage: &RealProgram, setup: HostSetup) -> AdapterWorld {
     let home = stage.home().display().to_string();
-    stage.world(Codex::new(setup), &[("CODEX_HOME", &home), ("STUB_KEY", "x")]).await
+    stage.world(CodexDriver::new(setup), &[("CODEX_HOME", &home), ("STUB_KEY", "x")]).await
 }
 
-fn offered(stage: &Stage) -> Vec<String> {
+fn offered(stage: &RealProgram) -> Vec<String> {
     let requests = stage.model.requests();
     let tools = requests.last().unwrap().body["tools"].as_array().cloned().unwrap_or_default();
     let inner = |tool: &Value| tool["tools"].as_array().cloned().unwrap_or_default();
@@ -142,7 +142,7 @@ async fn limits_are_kept() {
         stage.model.url()
     );
     let limited = |sandbox: Value| with(task(&script), "sandbox", sandbox);
-    let output = |events: &[Event]| texts(events, "tool_call", "output").concat();
+    let output = |events: &[ReceivedEvent]| texts(events, "tool_call", "output").concat();
 
     let (_, events) = run(&world, &task(&script), yes).await;
     let said = output(&events);
@@ -339,8 +339,8 @@ async fn instructions_and_our_tools_reach_its_model() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_goes_on_where_that_is_wanted() {
     let Some(stage) = stage().await else { return };
-    let memory = Memory::PerConversation(stage.folder.path().join("threads"));
-    let world = world_of(&stage, Setup { memory, ..setup(&stage, &stage.model.url(), 0) }).await;
+    let memory = HostMemory::PerConversation(stage.folder.path().join("threads"));
+    let world = world_of(&stage, HostSetup { memory, ..setup(&stage, &stage.model.url(), 0) }).await;
     let first = task("SAY:the first answer");
     let (_, events) = run(&world, &first, yes).await;
     assert_eq!(result(&events)["output"]["text"], "the first answer");
@@ -392,7 +392,7 @@ async fn its_model_hears_why_a_step_was_denied() {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_has_no_helpers_and_takes_no_limit_in_dollars() {
     let Some(stage) = stage().await else { return };
-    let world = world_of(&stage, Setup { tells_cost: false, ..setup(&stage, &stage.model.url(), 0) }).await;
+    let world = world_of(&stage, HostSetup { tells_cost: false, ..setup(&stage, &stage.model.url(), 0) }).await;
     run(&world, &task("SAY:hello"), yes).await;
     let offered = offered(&stage);
     assert!(!offered.iter().any(|tool| tool.contains("spawn_agent") || tool.contains("agent")), "{offered:?}");

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use attache_adapter::{
     Environment,
-    driver::{Command, Shell},
+    driver::{CommandDriver, ShellDriver},
 };
 use attache_protocol::env::Env;
 use serde_json::{Value, json};
 
-use crate::world::{World, done, failed, in_millis, long_ago, task, task_of, with};
+use crate::world::{AdapterWorld, done, failed, in_millis, long_ago, task, task_of, with};
 
 fn text(reply: &Value) -> &str {
     reply["output"]["text"].as_str().unwrap_or_else(|| panic!("no text in {reply}"))
@@ -21,7 +21,7 @@ fn message(reply: &Value) -> &str {
 
 #[tokio::test]
 async fn the_standard_output_is_the_answer() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     assert_eq!(world.run(&task("echo hello; echo aside >&2; printf end")).await, done("hello\nend"));
     assert_eq!(world.run(&task("cat")).await, json!({"success": true, "output": {"text": "", "artifact_refs": []}}));
     assert_eq!(world.run(&task_of(Env::system().run_id(), json!("echo a bare string"))).await, done("a bare string\n"));
@@ -30,7 +30,7 @@ async fn the_standard_output_is_the_answer() {
 
 #[tokio::test]
 async fn a_failure_says_how_the_script_ended() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let cases = [
         (
             "echo so far; echo broken >&2; exit 3",
@@ -53,7 +53,7 @@ async fn a_failure_says_how_the_script_ended() {
 
 #[tokio::test]
 async fn a_task_without_text_is_rejected() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let expected = failed("rejected", "the task has no text; create it with an input like {\"text\":\"uname -a\"}");
     for input in [json!({}), json!({"text": " \n"}), json!({"text": 7}), json!(null), json!([]), json!("")] {
         assert_eq!(world.run(&task_of(Env::system().run_id(), input)).await, expected);
@@ -69,7 +69,7 @@ async fn the_environment_is_an_allow_list_and_names_the_run() {
         [("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("ADAPTER_TOKEN", "hush"), ("PROXY", "p")],
         &["PROXY".to_owned()],
     );
-    let world = World::start(Shell, |options| {
+    let world = AdapterWorld::start(ShellDriver, |options| {
         options.environment = own;
         options.instructions = Some("You are terse.".to_owned());
     })
@@ -88,14 +88,14 @@ async fn the_environment_is_an_allow_list_and_names_the_run() {
     assert_eq!(world.run(&task).await, done(&format!("{ids}\nCount in binary.\n\nYou are terse.")));
     world.stop().await;
 
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     assert_eq!(world.run(&crate::world::task("echo ${ATTACHE_INSTRUCTIONS-none}")).await, done("none\n"));
     world.stop().await;
 }
 
 #[tokio::test]
 async fn the_working_directory_is_the_requests_or_the_adapters() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let below = world.cwd.join("below");
     std::fs::create_dir(&below).unwrap();
     let (own, below) = (world.cwd.to_str().unwrap(), below.to_str().unwrap());
@@ -110,7 +110,7 @@ async fn the_working_directory_is_the_requests_or_the_adapters() {
 
 #[tokio::test]
 async fn the_answer_and_the_errors_are_capped() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let reply = world.run(&task("head -c 3000000 /dev/zero | tr '\\0' x")).await;
     assert!(text(&reply) == "x".repeat(1_048_576), "{} bytes", text(&reply).len());
     // All of it is in a file that is handed over.
@@ -128,7 +128,7 @@ async fn the_answer_and_the_errors_are_capped() {
 
 #[tokio::test]
 async fn what_json_makes_long_is_capped_too() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let reply = world.run(&task("head -c 700000 /dev/zero")).await;
     // Six bytes each in JSON, within 3 MiB less the room for the rest.
     assert!(text(&reply) == "\0".repeat(524_117), "{} bytes", text(&reply).len());
@@ -139,7 +139,7 @@ async fn what_json_makes_long_is_capped_too() {
 
 #[tokio::test]
 async fn a_script_that_begins_with_a_dash_is_a_script() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     for (script, name) in [("-n foo", "-n"), ("-c id", "-c")] {
         let reply = world.run(&task(script)).await;
         assert!(message(&reply).contains("exit status 127"), "{reply}");
@@ -150,7 +150,7 @@ async fn a_script_that_begins_with_a_dash_is_a_script() {
 
 #[tokio::test]
 async fn output_that_is_not_utf8_is_replaced() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let reply = world.run(&task("printf 'a\\377b\\303'")).await;
     assert_eq!(text(&reply), "a\u{fffd}b\u{fffd}");
     // The bytes themselves are handed over.
@@ -161,7 +161,7 @@ async fn output_that_is_not_utf8_is_replaced() {
 
 #[tokio::test]
 async fn a_script_may_be_longer_than_an_argument() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let script = format!(": '{}'\necho done", "x".repeat(500_000));
     assert_eq!(world.run(&task(&script)).await, done("done\n"));
     let long = world.run(&with(task("echo"), "instructions", "x".repeat(500_000))).await;
@@ -173,7 +173,7 @@ async fn a_script_may_be_longer_than_an_argument() {
 
 #[tokio::test]
 async fn the_deadline_ends_a_run() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let expected =
         failed("timed_out", "the run's deadline passed; everything it had started on this device was stopped");
     let started = Instant::now();
@@ -190,7 +190,7 @@ async fn the_deadline_ends_a_run() {
 
 #[tokio::test]
 async fn nothing_stays_in_the_private_folder() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let mode =
         world.run(&task("stat -c %a $(dirname $ATTACHE_ARTIFACTS); touch $(dirname $ATTACHE_ARTIFACTS)/more")).await;
     assert_eq!(mode, done("700\n"));
@@ -205,8 +205,8 @@ async fn nothing_stays_in_the_private_folder() {
 
 #[tokio::test]
 async fn limits_that_nobody_keeps_are_refused_before_anything_starts() {
-    let world = World::shell().await;
-    let command = World::start(Command::new("sh", ["-c", "touch started"]), |_| {}).await;
+    let world = AdapterWorld::shell().await;
+    let command = AdapterWorld::start(CommandDriver::new("sh", ["-c", "touch started"]), |_| {}).await;
     for (world, label) in [(&world, "the shell"), (&command, "`sh`")] {
         for (sandbox, limit) in [
             (json!({"cwd_only": true}), "only its folder (cwd_only)"),

@@ -5,12 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use attache_adapter::{Driver, Job};
-use attache_protocol::wire::adapter::{Host, TaskReply};
+use attache_adapter::{Driver, DriverRun};
+use attache_protocol::wire::adapter::{HostInfo, TaskReply};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::world::{World, done, failed, is_alive, task, until};
+use crate::world::{AdapterWorld, done, failed, is_alive, task, until};
 
 /// Prints the ids of a child, of a grandchild that ignores the polite signal, and of itself; then works on.
 const FAMILY: &str = "sleep 600 & echo $!
@@ -22,7 +22,7 @@ fn cancelled() -> Value {
     failed("cancelled", "the run was cancelled; everything it had started on this device was stopped")
 }
 
-async fn family(world: &World, task: &Value) -> (crate::world::Events, Vec<String>) {
+async fn family(world: &AdapterWorld, task: &Value) -> (crate::world::ReceivedEvents, Vec<String>) {
     let mut events = world.stream(task).await;
     let text = events.chunks_until(|text| text.lines().count() == 3).await;
     let pids: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -32,7 +32,7 @@ async fn family(world: &World, task: &Value) -> (crate::world::Events, Vec<Strin
 
 #[tokio::test]
 async fn cancel_is_answered_when_the_whole_group_is_dead() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let task = task(FAMILY);
     let (events, pids) = family(&world, &task).await;
     let started = Instant::now();
@@ -51,7 +51,7 @@ async fn cancel_is_answered_when_the_whole_group_is_dead() {
 
 #[tokio::test]
 async fn a_polite_task_may_tidy_up_but_is_cancelled_all_the_same() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let task = task("trap 'echo tidy > tidied; exit 0' TERM; echo ready; while :; do sleep 0.01; done");
     let mut events = world.stream(&task).await;
     events.chunks_until(|text| text == "ready\n").await;
@@ -62,7 +62,7 @@ async fn a_polite_task_may_tidy_up_but_is_cancelled_all_the_same() {
 
 #[tokio::test]
 async fn a_run_that_has_ended_keeps_its_outcome() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let task = task("echo fine");
     world.run(&task).await;
     let reply = world.cancel(&task).await;
@@ -73,7 +73,7 @@ async fn a_run_that_has_ended_keeps_its_outcome() {
 
 #[tokio::test]
 async fn a_cancelled_run_that_is_asked_for_again_is_a_new_attempt() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let task = task("if [ -e again ]; then echo second; else touch again; echo first; sleep 600; fi");
     let mut events = world.stream(&task).await;
     events.chunks_until(|text| text == "first\n").await;
@@ -84,7 +84,7 @@ async fn a_cancelled_run_that_is_asked_for_again_is_a_new_attempt() {
 
 #[tokio::test]
 async fn what_a_task_leaves_in_the_background_ends_with_it() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let started = Instant::now();
     let reply = world.run(&task("sleep 600 & echo $!")).await;
     let pid = reply["output"]["text"].as_str().unwrap().trim();
@@ -99,7 +99,7 @@ async fn a_process_that_left_the_group_does_not_hold_the_answer() {
         println!("skipped: this machine has no setsid");
         return;
     }
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let started = Instant::now();
     assert_eq!(world.run(&task("setsid sleep 8 & sleep 0.2; echo done")).await, done("done\n"));
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
@@ -108,7 +108,7 @@ async fn a_process_that_left_the_group_does_not_hold_the_answer() {
 
 #[tokio::test]
 async fn the_deadline_kills_the_group() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let task = crate::world::with(task(FAMILY), "deadline", crate::world::in_millis(3000));
     let (events, pids) = family(&world, &task).await;
     let (_, _, result) = events.rest().await.pop().unwrap();
@@ -120,7 +120,7 @@ async fn the_deadline_kills_the_group() {
 
 #[tokio::test]
 async fn a_shutdown_kills_the_group_and_says_so() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let (events, pids) = family(&world, &task(FAMILY)).await;
     let address = world.address;
     world.stop().await;
@@ -136,7 +136,7 @@ async fn dropping_the_adapters_runtime_kills_the_group() {
     let pids = std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let world = World::shell().await;
+            let world = AdapterWorld::shell().await;
             family(&world, &task(FAMILY)).await.1
         })
     })
@@ -149,7 +149,7 @@ async fn dropping_the_adapters_runtime_kills_the_group() {
 #[tokio::test]
 #[ignore = "started by `killing_the_adapter_kills_the_group`"]
 async fn an_adapter_that_waits_to_be_killed() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let (_events, pids) = family(&world, &task(FAMILY)).await;
     println!("family {}", pids.join(" "));
     std::future::pending::<()>().await;
@@ -182,14 +182,14 @@ pub(crate) async fn dies_with_its_adapter(test: &str, family: usize) {
 
 /// A driver with defects: it panics, or does not hear the stop.
 #[derive(Debug)]
-struct Broken;
+struct DefectiveDriver;
 
-impl Driver for Broken {
-    fn host(&self) -> Host {
-        Host { kind: "broken".to_owned(), version: None }
+impl Driver for DefectiveDriver {
+    fn host(&self) -> HostInfo {
+        HostInfo { kind: "broken".to_owned(), version: None }
     }
 
-    fn run(&self, job: Job) -> futures_util::future::BoxFuture<'static, TaskReply> {
+    fn run(&self, job: DriverRun) -> futures_util::future::BoxFuture<'static, TaskReply> {
         Box::pin(async move {
             assert!(job.text().is_ok_and(|text| text == "hang"), "told to panic");
             job.events.log("info", "hanging");
@@ -200,7 +200,7 @@ impl Driver for Broken {
 
 #[tokio::test]
 async fn a_broken_driver_does_not_keep_the_slot() {
-    let world = World::start(Broken, |_| {}).await;
+    let world = AdapterWorld::start(DefectiveDriver, |_| {}).await;
     let expected = failed("host_crashed", "the adapter's driver panicked; its log has the details");
     assert_eq!(world.run(&task("panic")).await, expected);
     let hanging = task("hang");

@@ -1,27 +1,27 @@
 //! Events while a task runs, joining a run, and asking for it again.
 
-use attache_adapter::{Driver, Job};
-use attache_protocol::wire::adapter::{Host, TaskOutput, TaskReply};
+use attache_adapter::{Driver, DriverRun};
+use attache_protocol::wire::adapter::{HostInfo, TaskOutput, TaskReply};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde_json::{Value, json};
 
-use crate::world::{Event, World, done, task};
+use crate::world::{AdapterWorld, ReceivedEvent, done, task};
 
 /// A script that writes `first`, waits for the file `go`, and writes `last`.
 const HELD: &str = "echo first; echo x >> starts; while [ ! -e go ]; do sleep 0.01; done; echo last";
 
-fn texts(events: &[Event], wanted: &str, member: &str) -> String {
+fn texts(events: &[ReceivedEvent], wanted: &str, member: &str) -> String {
     let texts = events.iter().filter(|(_, name, _)| name == wanted).map(|(_, _, data)| data[member].as_str().unwrap());
     texts.collect()
 }
 
-fn starts(world: &World) -> usize {
+fn starts(world: &AdapterWorld) -> usize {
     std::fs::read_to_string(world.cwd.join("starts")).map_or(0, |text| text.lines().count())
 }
 
 #[tokio::test]
 async fn output_streams_and_ends_with_the_result() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let script = "held() { while [ ! -e $1 ]; do sleep 0.01; done; }
                   echo out; held one; echo aside >&2; held two; printf more";
     let mut events = world.stream(&task(script)).await;
@@ -41,7 +41,7 @@ async fn output_streams_and_ends_with_the_result() {
 
 #[tokio::test]
 async fn a_chunk_is_not_held_back_until_the_end() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let task = task("printf 'no line end'; while [ ! -e go ]; do sleep 0.01; done");
     let mut events = world.stream(&task).await;
     assert_eq!(events.next().await, Some((1, "chunk".to_owned(), json!({"text": "no line end"}))));
@@ -52,7 +52,7 @@ async fn a_chunk_is_not_held_back_until_the_end() {
 
 #[tokio::test]
 async fn small_writes_are_coalesced_and_large_ones_cut() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let small = world.stream(&task("i=0; while [ $i -lt 500 ]; do echo $i; i=$((i+1)); done")).await.rest().await;
     let expected: String = (0..500).map(|number| format!("{number}\n")).collect();
     assert_eq!(texts(&small, "chunk", "text"), expected);
@@ -67,7 +67,7 @@ async fn small_writes_are_coalesced_and_large_ones_cut() {
 
 #[tokio::test]
 async fn a_character_is_never_cut() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let split = world.stream(&task("printf 'a\\303'; sleep 0.3; printf '\\251b'")).await.rest().await;
     assert_eq!(texts(&split, "chunk", "text"), "aéb");
     let many = "i=0; while [ $i -lt 3000 ]; do printf 'x€é😀'; i=$((i+1)); done";
@@ -78,7 +78,7 @@ async fn a_character_is_never_cut() {
 
 #[tokio::test]
 async fn the_same_run_is_joined_and_another_is_refused() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let held = task(HELD);
     let mut first = world.stream(&held).await;
     assert_eq!(first.next().await, Some((1, "chunk".to_owned(), json!({"text": "first\n"}))));
@@ -112,7 +112,7 @@ async fn the_same_run_is_joined_and_another_is_refused() {
 
 #[tokio::test]
 async fn a_run_goes_on_when_its_client_leaves() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let held = task(HELD);
     let mut first = world.stream(&held).await;
     first.next().await.unwrap();
@@ -126,7 +126,7 @@ async fn a_run_goes_on_when_its_client_leaves() {
 
 #[tokio::test]
 async fn the_run_that_ended_last_is_answered_from_memory() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     std::fs::write(world.cwd.join("go"), "").unwrap();
     let (one, two) = (task(HELD), task("echo two"));
     let events = world.stream(&one).await.rest().await;
@@ -150,7 +150,7 @@ async fn the_run_that_ended_last_is_answered_from_memory() {
 
 #[tokio::test]
 async fn a_failure_is_remembered_too() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let broken = task("echo x >> starts; exit 9");
     assert_eq!(world.run(&broken).await, world.run(&broken).await);
     assert_eq!(starts(&world), 1);
@@ -159,10 +159,10 @@ async fn a_failure_is_remembered_too() {
 
 #[tokio::test]
 async fn what_is_streamed_is_what_is_kept() {
-    let world = World::shell().await;
+    let world = AdapterWorld::shell().await;
     let cut = "the output is long: what follows is not shown here, and handed over as a file if the task completes";
     let cut_errors = "the standard error is too long: what follows is not shown";
-    let warnings = |events: &[Event]| -> Vec<Value> {
+    let warnings = |events: &[ReceivedEvent]| -> Vec<Value> {
         events
             .iter()
             .filter(|(_, _, data)| data["level"] == "warning")
@@ -193,14 +193,14 @@ async fn what_is_streamed_is_what_is_kept() {
 
 /// An agent that says more than is kept for late readers.
 #[derive(Debug)]
-struct Flood;
+struct FloodingDriver;
 
-impl Driver for Flood {
-    fn host(&self) -> Host {
-        Host { kind: "flood".to_owned(), version: None }
+impl Driver for FloodingDriver {
+    fn host(&self) -> HostInfo {
+        HostInfo { kind: "flood".to_owned(), version: None }
     }
 
-    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
+    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
         for _ in 0..3000 {
             job.events.chunk("x".repeat(4096));
         }
@@ -211,7 +211,7 @@ impl Driver for Flood {
 
 #[tokio::test]
 async fn what_is_kept_for_late_readers_is_bounded() {
-    let world = World::start(Flood, |_| {}).await;
+    let world = AdapterWorld::start(FloodingDriver, |_| {}).await;
     let flood = task("flood");
     world.run(&flood).await;
     let events = world.stream(&flood).await.rest().await;
@@ -231,7 +231,7 @@ async fn what_is_kept_for_late_readers_is_bounded() {
 
 #[tokio::test]
 async fn a_reader_that_does_not_read_stops_nobody() {
-    let world = World::start(Flood, |_| {}).await;
+    let world = AdapterWorld::start(FloodingDriver, |_| {}).await;
     let flood = task("flood");
     let unread = world.stream(&flood).await;
     let reply = world.run(&flood).await;

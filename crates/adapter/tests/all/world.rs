@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use attache_adapter::{Adapter, Driver, Environment, Options, driver::Shell};
+use attache_adapter::{Adapter, Driver, Environment, Options, driver::ShellDriver};
 use attache_protocol::{RunId, Timestamp, env::Env, secret::Kind};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -14,9 +14,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// Nothing here may take longer; a hang becomes a failure.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(crate) struct World {
+pub(crate) struct AdapterWorld {
     pub(crate) address: SocketAddr,
     pub(crate) secret: String,
     /// The adapter's working directory.
@@ -28,25 +28,25 @@ pub(crate) struct World {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Reply {
+pub(crate) struct RawReply {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
 /// One event as it arrived: id, name, data.
-pub(crate) type Event = (u64, String, Value);
+pub(crate) type ReceivedEvent = (u64, String, Value);
 
-pub(crate) struct Events {
+pub(crate) struct ReceivedEvents {
     connection: BufReader<TcpStream>,
     /// Else the body goes on to the end of the connection.
     chunked: bool,
-    ready: VecDeque<Event>,
+    ready: VecDeque<ReceivedEvent>,
     text: String,
 }
 
 /// Sends one request with exactly these bytes and reads the answer to its end.
-pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Reply {
+pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> RawReply {
     let answer = async {
         let mut connection = TcpStream::connect(address).await.unwrap();
         connection.write_all(request).await.unwrap();
@@ -54,14 +54,14 @@ pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Reply {
         connection.read_to_end(&mut answer).await.unwrap();
         String::from_utf8(answer).unwrap()
     };
-    let answer = tokio::time::timeout(PATIENCE, answer).await.expect("an answer in time");
+    let answer = tokio::time::timeout(TEST_TIMEOUT, answer).await.expect("an answer in time");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Reply { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    RawReply { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
 }
 
 /// Runs or joins a task as a stream, of an adapter without a secret.
-pub(crate) async fn stream_from(address: SocketAddr, task: &Value) -> Events {
+pub(crate) async fn stream_from(address: SocketAddr, task: &Value) -> ReceivedEvents {
     let body = task.to_string();
     let request = format!(
         "POST /run-task HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\naccept: text/event-stream\r\n\
@@ -71,7 +71,7 @@ pub(crate) async fn stream_from(address: SocketAddr, task: &Value) -> Events {
     open(address, &request).await
 }
 
-async fn open(address: SocketAddr, request: &str) -> Events {
+async fn open(address: SocketAddr, request: &str) -> ReceivedEvents {
     let mut connection = BufReader::new(TcpStream::connect(address).await.unwrap());
     connection.write_all(request.as_bytes()).await.unwrap();
     let mut status = String::new();
@@ -83,7 +83,7 @@ async fn open(address: SocketAddr, request: &str) -> Events {
         connection.read_line(&mut line).await.unwrap();
         chunked |= line.to_ascii_lowercase().starts_with("transfer-encoding: chunked");
         if line == "\r\n" {
-            return Events { connection, chunked, ready: VecDeque::new(), text: String::new() };
+            return ReceivedEvents { connection, chunked, ready: VecDeque::new(), text: String::new() };
         }
     }
 }
@@ -139,14 +139,14 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never happened: {what}"));
+    tokio::time::timeout(TEST_TIMEOUT, wait).await.unwrap_or_else(|_| panic!("never happened: {what}"));
 }
 
-// === impl World ===
+// === impl AdapterWorld ===
 
-impl World {
+impl AdapterWorld {
     pub(crate) async fn shell() -> Self {
-        Self::start(Shell, |_| {}).await
+        Self::start(ShellDriver, |_| {}).await
     }
 
     pub(crate) async fn start(driver: impl Driver, change: impl FnOnce(&mut Options)) -> Self {
@@ -172,10 +172,10 @@ impl World {
     /// Shuts the adapter down and waits for its end.
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
-        tokio::time::timeout(PATIENCE, self.adapter).await.expect("an end in time").unwrap().unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, self.adapter).await.expect("an end in time").unwrap().unwrap();
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Reply {
+    pub(crate) async fn get(&self, path: &str) -> RawReply {
         let request = format!(
             "GET {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\r\n",
             self.address, self.secret
@@ -183,11 +183,11 @@ impl World {
         exchange(self.address, request.as_bytes()).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &[u8]) -> Reply {
+    pub(crate) async fn post(&self, path: &str, body: &[u8]) -> RawReply {
         exchange(self.address, &[self.head(path, body.len(), "").as_bytes(), body].concat()).await
     }
 
-    pub(crate) async fn send(&self, task: &Value) -> Reply {
+    pub(crate) async fn send(&self, task: &Value) -> RawReply {
         self.post("/run-task", task.to_string().as_bytes()).await
     }
 
@@ -198,7 +198,7 @@ impl World {
         serde_json::from_str(&reply.body).unwrap()
     }
 
-    pub(crate) async fn cancel(&self, task: &Value) -> Reply {
+    pub(crate) async fn cancel(&self, task: &Value) -> RawReply {
         self.post(&format!("/run-task/{}/cancel", task["task_run_id"].as_str().unwrap()), b"").await
     }
 
@@ -207,11 +207,11 @@ impl World {
     }
 
     /// Runs or joins a task as a stream.
-    pub(crate) async fn stream(&self, task: &Value) -> Events {
+    pub(crate) async fn stream(&self, task: &Value) -> ReceivedEvents {
         self.stream_after(task, "").await
     }
 
-    pub(crate) async fn stream_after(&self, task: &Value, headers: &str) -> Events {
+    pub(crate) async fn stream_after(&self, task: &Value, headers: &str) -> ReceivedEvents {
         let body = task.to_string();
         let head = self.head("/run-task", body.len(), &format!("accept: text/event-stream\r\n{headers}"));
         open(self.address, &format!("{head}{body}")).await
@@ -226,16 +226,16 @@ impl World {
     }
 }
 
-// === impl Events ===
+// === impl ReceivedEvents ===
 
-impl Events {
+impl ReceivedEvents {
     /// The next event, or none when the stream has ended.
-    pub(crate) async fn next(&mut self) -> Option<Event> {
-        self.next_within(PATIENCE).await
+    pub(crate) async fn next(&mut self) -> Option<ReceivedEvent> {
+        self.next_within(TEST_TIMEOUT).await
     }
 
     /// The same, of a host that takes its time.
-    pub(crate) async fn next_within(&mut self, patience: Duration) -> Option<Event> {
+    pub(crate) async fn next_within(&mut self, patience: Duration) -> Option<ReceivedEvent> {
         tokio::time::timeout(patience, async {
             loop {
                 if let Some(event) = self.ready.pop_front() {
@@ -254,7 +254,7 @@ impl Events {
     }
 
     /// Everything up to the end.
-    pub(crate) async fn rest(mut self) -> Vec<Event> {
+    pub(crate) async fn rest(mut self) -> Vec<ReceivedEvent> {
         let mut all = Vec::new();
         while let Some(event) = self.next().await {
             all.push(event);
@@ -290,7 +290,7 @@ impl Events {
     }
 }
 
-fn parse(block: &str) -> Option<Event> {
+fn parse(block: &str) -> Option<ReceivedEvent> {
     let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     Some((
         field("id")?.parse().unwrap(),

@@ -6,15 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use attache_protocol::{Json, env::Env, rules::delegation::Status, wire::delegation::Delegation};
+use attache_protocol::{Json, env::Env, rules::delegation::DelegationStatus, wire::delegation::Delegation};
 use serde::Serialize;
 
 use super::{
-    Result, Shape,
-    child::Server,
-    machine::{self, Machine, text},
+    BenchResult, FiguresFormat,
+    machine::{self, BenchMachine, text},
     report::{median, millis},
-    world::Scratch,
+    server_process::ServerProcess,
+    world::BenchFolder,
 };
 
 #[derive(Debug, Clone, clap::Args)]
@@ -31,37 +31,37 @@ pub(crate) struct Args {
 }
 
 /// The machine that lends, and how it is reached.
-struct Host<'a> {
-    machine: Machine,
+struct LendingMachine<'a> {
+    machine: BenchMachine,
     folder: PathBuf,
     peer: &'a str,
 }
 
 #[derive(Serialize)]
-struct Figures {
-    direct: Way,
-    tunnel: Way,
+struct DelegationFigures {
+    direct: RouteFigures,
+    tunnel: RouteFigures,
     tunnel_write_of_direct: f64,
     tunnel_read_of_direct: f64,
 }
 
 #[derive(Serialize)]
-struct Way {
+struct RouteFigures {
     first_byte_ms: f64,
     write_mb_per_second: f64,
     read_mb_per_second: f64,
     revoked_ms: f64,
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const DELEGATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[allow(clippy::print_stdout, reason = "the report is the command's output")]
-pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
-    let scratch = Scratch::make(args.dir.as_deref())?;
+pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
+    let scratch = BenchFolder::make(args.dir.as_deref())?;
     let (hub, key) = machine::hub(&scratch).await?;
     let remote = remote(&hub, &key, scratch.folder("remote", 0)?)?;
     let peer = format!("{}/a2a/builder", hub.url);
-    let host = |reach: &str| Host::start(scratch.folder(reach, 0)?, &peer, &key, reach);
+    let host = |reach: &str| LendingMachine::start(scratch.folder(reach, 0)?, &peer, &key, reach);
     let (direct, tunnel) = (host("direct")?, host("tunnel")?);
     let (mut straight, mut through) = (Vec::new(), Vec::new());
     for round in 0..args.times {
@@ -71,38 +71,38 @@ pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
     }
     drop(remote);
     // The median of the rounds' own ratios: neighbours that come and go hit both sides of a round.
-    let of_direct = |figure: fn(&Way) -> f64| {
+    let of_direct = |figure: fn(&RouteFigures) -> f64| {
         median(straight.iter().zip(&through).map(|(direct, tunnel)| figure(tunnel) / figure(direct)))
     };
-    let figures = Figures {
+    let figures = DelegationFigures {
         tunnel_write_of_direct: of_direct(|way| way.write_mb_per_second),
         tunnel_read_of_direct: of_direct(|way| way.read_mb_per_second),
-        direct: Way::median(&straight),
-        tunnel: Way::median(&through),
+        direct: RouteFigures::median(&straight),
+        tunnel: RouteFigures::median(&through),
     };
     match shape {
-        Shape::Json => println!("{}", Json::of(&figures).get()),
-        Shape::Table => figures.print(args.times),
+        FiguresFormat::Json => println!("{}", Json::of(&figures).get()),
+        FiguresFormat::Table => figures.print(args.times),
     }
     Ok(())
 }
 
 /// A device with the shell agent that takes folders.
-fn remote(hub: &Server, key: &Path, home: PathBuf) -> Result<Machine> {
-    let mut machine = Machine::new(home);
+fn remote(hub: &ServerProcess, key: &Path, home: PathBuf) -> BenchResult<BenchMachine> {
+    let mut machine = BenchMachine::new(home);
     machine.policy("[collaborator]\nenabled = true\n")?;
     machine.serve(hub, key, "builder", &[])?;
     Ok(machine)
 }
 
-// === impl Host ===
+// === impl LendingMachine ===
 
-impl<'a> Host<'a> {
-    fn start(home: PathBuf, peer: &'a str, key: &Path, reach: &str) -> Result<Self> {
+impl<'a> LendingMachine<'a> {
+    fn start(home: PathBuf, peer: &'a str, key: &Path, reach: &str) -> BenchResult<Self> {
         let folder = home.join("folder");
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("probe"), "here\n")?;
-        let mut machine = Machine::new(home);
+        let mut machine = BenchMachine::new(home);
         machine.policy(&format!(
             "[delegator]\nroots = [{:?}]\n\n[[delegator.peers]]\nurl = {peer:?}\nkey_file = {:?}\nreach = {reach:?}\n",
             text(&folder)?,
@@ -112,7 +112,7 @@ impl<'a> Host<'a> {
         Ok(Self { machine, folder, peer })
     }
 
-    fn measure(&self, megabytes: u64) -> Result<Way> {
+    fn measure(&self, megabytes: u64) -> BenchResult<RouteFigures> {
         let begun = unix_nanos();
         let read = self.delegate("cat probe > /dev/null; date +%s%N")?;
         let first_byte = numbers(&self.ended(&read)?)?.first().copied().ok_or("the remote printed no time")?;
@@ -123,7 +123,7 @@ impl<'a> Host<'a> {
         let copied = self.delegate(&copy)?;
         let [start, written, read] = numbers(&self.ended(&copied)?)?[..] else { return Err("three times".into()) };
         let rate = |nanos: i128| megabytes as f64 / (nanos as f64 / 1e9);
-        Ok(Way {
+        Ok(RouteFigures {
             first_byte_ms: (first_byte - begun) as f64 / 1e6,
             write_mb_per_second: rate(written - start),
             read_mb_per_second: rate(read - written),
@@ -132,7 +132,7 @@ impl<'a> Host<'a> {
     }
 
     /// From `attache delegations cancel` to the remote's first failed write.
-    fn revoke(&self) -> Result<f64> {
+    fn revoke(&self) -> BenchResult<f64> {
         let word = self.machine.home.join("stopped");
         let _ = std::fs::remove_file(&word);
         // It does not heed the polite signal: so it sees the failed write before all that belongs to the task is stopped.
@@ -149,7 +149,7 @@ impl<'a> Host<'a> {
         Ok((stopped - begun) as f64 / 1e6)
     }
 
-    fn delegate(&self, script: &str) -> Result<String> {
+    fn delegate(&self, script: &str) -> BenchResult<String> {
         let folder = text(&self.folder)?;
         let args = ["delegate", folder, "--to", self.peer, "--background", "--json", script];
         let given: Delegation = serde_json::from_slice(&self.machine.attache(&args)?.stdout)?;
@@ -157,12 +157,12 @@ impl<'a> Host<'a> {
     }
 
     /// What the remote said at the end.
-    fn ended(&self, id: &str) -> Result<String> {
+    fn ended(&self, id: &str) -> BenchResult<String> {
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < DELEGATION_TIMEOUT {
             let shown = self.machine.attache(&["delegations", "show", id, "--json"])?;
             let shown: Delegation = serde_json::from_slice(&shown.stdout)?;
-            if shown.status == Status::Completed {
+            if shown.status == DelegationStatus::Completed {
                 return Ok(shown.result.and_then(|result| result.final_summary).unwrap_or_default());
             }
             if shown.status.has_ended() {
@@ -174,9 +174,9 @@ impl<'a> Host<'a> {
     }
 }
 
-// === impl Way ===
+// === impl RouteFigures ===
 
-impl Way {
+impl RouteFigures {
     fn median(rounds: &[Self]) -> Self {
         let of = |figure: fn(&Self) -> f64| median(rounds.iter().map(figure));
         Self {
@@ -188,9 +188,9 @@ impl Way {
     }
 }
 
-// === impl Figures ===
+// === impl DelegationFigures ===
 
-impl Figures {
+impl DelegationFigures {
     #[allow(clippy::print_stdout, reason = "the report is the command's output")]
     fn print(&self, times: usize) {
         println!("{times} rounds, medians; one sshfs mount after the other, all on this machine");
@@ -211,7 +211,7 @@ impl Figures {
     }
 }
 
-fn numbers(text: &str) -> Result<Vec<i128>> {
+fn numbers(text: &str) -> BenchResult<Vec<i128>> {
     text.split_whitespace().map(|word| Ok(word.parse::<i128>()?)).collect()
 }
 
@@ -219,10 +219,10 @@ fn unix_nanos() -> i128 {
     i128::from(Env::system().now().millis()) * 1_000_000
 }
 
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) -> BenchResult<()> {
     let begun = Instant::now();
     while !is_so() {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > DELEGATION_TIMEOUT {
             return Err(format!("waited {:.0} ms for {what}", millis(begun.elapsed())).into());
         }
         std::thread::sleep(Duration::from_millis(2));

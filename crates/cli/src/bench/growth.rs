@@ -4,19 +4,19 @@ use std::time::{Duration, Instant};
 
 use attache_protocol::{
     Json,
-    rules::run::{Status, Worker},
+    rules::run::{RunStatus, WorkerRef},
 };
 use attache_store::{
     Store as _,
-    record::{Outcome, Page, RunFilter},
+    record::{Pagination, RunFilter, RunResult},
 };
 use serde::Serialize;
 
 use super::{
-    GrowthArgs, Result, Shape,
+    BenchResult, FiguresFormat, GrowthArgs,
     load::quantile,
     report::millis,
-    world::{Keyed, Scratch, World},
+    world::{BenchFolder, BenchWorld, IdempotencyMode},
 };
 
 const CLAIMS: usize = 300;
@@ -24,13 +24,13 @@ const LISTS: usize = 30;
 const FILLERS: usize = 256;
 
 #[derive(Serialize)]
-struct Figures {
-    rows: Vec<Row>,
+struct GrowthFigures {
+    rows: Vec<GrowthRow>,
 }
 
 /// Medians, in milliseconds.
 #[derive(Serialize)]
-struct Row {
+struct GrowthRow {
     stored: usize,
     claim_ms: f64,
     list_ms: f64,
@@ -39,9 +39,9 @@ struct Row {
 }
 
 #[allow(clippy::print_stdout, reason = "the report is the command's output")]
-pub(super) async fn run(args: GrowthArgs, shape: Shape) -> Result<()> {
-    let scratch = Scratch::make(args.dir.as_deref())?;
-    let world = World::make(&scratch.folder("growth", 0)?, 2).await?;
+pub(super) async fn run(args: GrowthArgs, shape: FiguresFormat) -> BenchResult<()> {
+    let scratch = BenchFolder::make(args.dir.as_deref())?;
+    let world = BenchWorld::make(&scratch.folder("growth", 0)?, 2).await?;
     let mut stored = 0;
     let mut rows = Vec::new();
     for size in args.sizes {
@@ -51,19 +51,19 @@ pub(super) async fn run(args: GrowthArgs, shape: Shape) -> Result<()> {
         rows.push(measure(&world, stored).await?);
     }
     world.store.close().await;
-    if shape == Shape::Json {
-        println!("{}", Json::of(&Figures { rows }).get());
+    if shape == FiguresFormat::Json {
+        println!("{}", Json::of(&GrowthFigures { rows }).get());
         return Ok(());
     }
     println!("{:>10} {:>12} {:>14} {:>14} {:>14}", "stored", "claim ms", "newest 50 ms", "failed 50 ms", "agent 50 ms");
-    for Row { stored, claim_ms, list_ms, list_failed_ms, list_agent_ms } in rows {
+    for GrowthRow { stored, claim_ms, list_ms, list_failed_ms, list_agent_ms } in rows {
         println!("{stored:>10} {claim_ms:>12.3} {list_ms:>14.3} {list_failed_ms:>14.3} {list_agent_ms:>14.3}");
     }
     Ok(())
 }
 
 /// Whole runs of the first agent, so that what is stored looks like a hub's past.
-async fn fill(world: &World, count: usize) -> Result<()> {
+async fn fill(world: &BenchWorld, count: usize) -> BenchResult<()> {
     let tasks: Vec<_> = (0..FILLERS)
         .map(|number| {
             let world = world.clone();
@@ -72,7 +72,7 @@ async fn fill(world: &World, count: usize) -> Result<()> {
                 for _ in 0..share {
                     whole_run(&world, 0).await?;
                 }
-                Result::Ok(())
+                BenchResult::Ok(())
             })
         })
         .collect();
@@ -82,40 +82,40 @@ async fn fill(world: &World, count: usize) -> Result<()> {
     Ok(())
 }
 
-async fn whole_run(world: &World, queue: usize) -> Result<Duration> {
+async fn whole_run(world: &BenchWorld, queue: usize) -> BenchResult<Duration> {
     let queue = &world.queues[queue];
-    world.store.create_run(world.context(), world.new_run(queue.agent, Keyed::No)).await?;
+    world.store.create_run(world.context(), world.new_run(queue.agent, IdempotencyMode::No)).await?;
     let start = Instant::now();
     let claimed = world.store.claim(queue.runtime, None, Vec::new(), Duration::from_secs(120), world.env.now()).await?;
     let took = start.elapsed();
     let run = claimed.ok_or("nothing to claim although a run was created")?.run;
-    let by = Worker { runtime: queue.runtime, epoch: Some(run.state.epoch) };
-    let outcome = Outcome::Completed { output: Json::empty_object(), artifacts: Vec::new() };
+    let by = WorkerRef { runtime: queue.runtime, epoch: Some(run.state.epoch) };
+    let outcome = RunResult::Completed { output: Json::empty_object(), artifacts: Vec::new() };
     world.store.finish(by, run.id, outcome, None, world.env.now()).await?;
     Ok(took)
 }
 
-async fn measure(world: &World, stored: usize) -> Result<Row> {
+async fn measure(world: &BenchWorld, stored: usize) -> BenchResult<GrowthRow> {
     let mut claims = Vec::with_capacity(CLAIMS);
     for _ in 0..CLAIMS {
         claims.push(whole_run(world, 1).await?);
     }
     claims.sort_unstable();
     let agent = Some(world.queues[1].agent);
-    Ok(Row {
+    Ok(GrowthRow {
         stored,
         claim_ms: millis(quantile(&claims, 50)),
         list_ms: list(world, RunFilter::default()).await?,
-        list_failed_ms: list(world, RunFilter { status: Some(Status::Failed), ..RunFilter::default() }).await?,
+        list_failed_ms: list(world, RunFilter { status: Some(RunStatus::Failed), ..RunFilter::default() }).await?,
         list_agent_ms: list(world, RunFilter { agent, ..RunFilter::default() }).await?,
     })
 }
 
-async fn list(world: &World, filter: RunFilter) -> Result<f64> {
+async fn list(world: &BenchWorld, filter: RunFilter) -> BenchResult<f64> {
     let mut took = Vec::with_capacity(LISTS);
     for _ in 0..LISTS {
         let start = Instant::now();
-        world.store.runs(world.tenant, filter.clone(), Page { limit: 50, cursor: None }).await?;
+        world.store.runs(world.tenant, filter.clone(), Pagination { limit: 50, cursor: None }).await?;
         took.push(start.elapsed());
     }
     took.sort_unstable();

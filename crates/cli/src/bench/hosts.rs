@@ -7,15 +7,15 @@ use std::{
     time::Instant,
 };
 
-use attache_client::{Client, Update};
+use attache_client::{CallUpdate, Client};
 use attache_protocol::{Json, env::Env};
 use serde::Serialize;
 
 use super::{
-    Result, Shape,
-    machine::{self, Machine, text},
+    BenchResult, FiguresFormat,
+    machine::{self, BenchMachine, text},
     report::{median, millis},
-    world::Scratch,
+    world::BenchFolder,
 };
 
 #[derive(Debug, Clone, clap::Args)]
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Figures {
+struct HostFigures {
     bare_ms: f64,
     ours_ms: f64,
     /// The median of each round's own difference.
@@ -54,19 +54,19 @@ const ANSWER: &str = "sh -c cat";
 const CLOCK: &str = "for i in 1 2 3 4 5 6 7 8 9 10; do date +%s%N; sleep 0.12; done";
 
 #[allow(clippy::print_stdout, reason = "the report is the command's output")]
-pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
-    let scratch = Scratch::make(args.dir.as_deref())?;
+pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
+    let scratch = BenchFolder::make(args.dir.as_deref())?;
     let (hub, key) = machine::hub(&scratch).await?;
     let client = Client::connect(&hub.url, hub.key.expose())?;
 
     let folder = scratch.folder("folder", 0)?;
-    let mut device = Machine::new(scratch.folder("device", 0)?);
+    let mut device = BenchMachine::new(scratch.folder("device", 0)?);
     let host: &[&str] = match &args.kind {
         Some(kind) => &["--local-executor-type", kind],
         None => &["--local-executor-type", "command", "--local-executor-ref", ANSWER],
     };
     device.serve(&hub, &key, "host", &[host, &["--workspace", text(&folder)?]].concat())?;
-    let mut printer = Machine::new(scratch.folder("printer", 0)?);
+    let mut printer = BenchMachine::new(scratch.folder("printer", 0)?);
     printer.serve(&hub, &key, "printer", &[])?;
 
     let (mut bare, mut ours) = (Vec::new(), Vec::new());
@@ -82,7 +82,7 @@ pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
         }
     }
     let delays = delays(&client).await?;
-    let figures = Figures {
+    let figures = HostFigures {
         bare_ms: median(bare.iter().copied()),
         ours_ms: median(ours.iter().copied()),
         added_ms: median(ours.iter().zip(&bare).map(|(ours, bare)| ours - bare)),
@@ -90,14 +90,14 @@ pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
         printed_to_watcher_worst_ms: delays.iter().copied().fold(0.0, f64::max),
     };
     match shape {
-        Shape::Json => println!("{}", Json::of(&figures).get()),
-        Shape::Table => figures.print(&args),
+        FiguresFormat::Json => println!("{}", Json::of(&figures).get()),
+        FiguresFormat::Table => figures.print(&args),
     }
     Ok(())
 }
 
 /// The bare program from its start to its end.
-fn program(args: &Args, folder: &std::path::Path) -> Result<f64> {
+fn program(args: &Args, folder: &std::path::Path) -> BenchResult<f64> {
     let words: Vec<String> = match args.bare.as_slice() {
         [] => ["sh", "-c", "cat"].map(str::to_owned).into(),
         words => words.iter().map(|word| word.replace("{}", &args.prompt)).collect(),
@@ -113,11 +113,11 @@ fn program(args: &Args, folder: &std::path::Path) -> Result<f64> {
 }
 
 /// How old each line is when somebody who watches the call reads it.
-async fn delays(client: &Client) -> Result<Vec<f64>> {
+async fn delays(client: &Client) -> BenchResult<Vec<f64>> {
     let mut stream = client.call(CLOCK).agent_type("printer").stream().await?;
     let (mut delays, mut rest) = (Vec::new(), String::new());
     while let Some(update) = stream.next().await {
-        let Update::Message { kind, text: Some(text), .. } = update? else { continue };
+        let CallUpdate::Message { kind, text: Some(text), .. } = update? else { continue };
         if kind != "chunk" {
             continue;
         }
@@ -131,9 +131,9 @@ async fn delays(client: &Client) -> Result<Vec<f64>> {
     Ok(delays)
 }
 
-// === impl Figures ===
+// === impl HostFigures ===
 
-impl Figures {
+impl HostFigures {
     #[allow(clippy::print_stdout, reason = "the report is the command's output")]
     fn print(&self, args: &Args) {
         let host = args.kind.as_deref().unwrap_or("sh -c cat");

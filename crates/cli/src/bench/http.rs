@@ -8,22 +8,22 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Result,
-    line::Line,
-    load::{self, Caller, Measured, OUTPUT_BYTES, QUEUES},
-    world::{self, Queue, World},
+    BenchResult,
+    http_connection::HttpConnection,
+    load::{self, LoadCaller, LoadMeasurement, OUTPUT_BYTES, QUEUES},
+    world::{self, BenchQueue, BenchWorld},
 };
 
-struct Remote {
-    line: Line,
+struct HttpRunCaller {
+    connection: HttpConnection,
     key: Secret<String>,
-    queue: Queue,
+    queue: BenchQueue,
     create: String,
     output: Json,
 }
 
-pub(super) async fn drive(folder: &Path, callers: usize, time: Duration) -> Result<Measured> {
-    let world = World::make(folder, QUEUES).await?;
+pub(super) async fn drive(folder: &Path, callers: usize, time: Duration) -> BenchResult<LoadMeasurement> {
+    let world = BenchWorld::make(folder, QUEUES).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let store: Arc<dyn attache_store::Store> = Arc::clone(&world.store) as _;
@@ -35,7 +35,7 @@ pub(super) async fn drive(folder: &Path, callers: usize, time: Duration) -> Resu
 
     let mut remotes = Vec::with_capacity(callers);
     for number in 0..callers {
-        remotes.push(Remote::connect(address, &key, &world.queues[number % QUEUES]).await?);
+        remotes.push(HttpRunCaller::connect(address, &key, &world.queues[number % QUEUES]).await?);
     }
     let measured = load::drive(remotes, time).await?;
     stop.cancel();
@@ -43,12 +43,12 @@ pub(super) async fn drive(folder: &Path, callers: usize, time: Duration) -> Resu
     Ok(measured)
 }
 
-// === impl Remote ===
+// === impl HttpRunCaller ===
 
-impl Remote {
-    async fn connect(address: SocketAddr, key: &Secret<String>, queue: &Queue) -> Result<Self> {
+impl HttpRunCaller {
+    async fn connect(address: SocketAddr, key: &Secret<String>, queue: &BenchQueue) -> BenchResult<Self> {
         Ok(Self {
-            line: Line::connect(address).await?,
+            connection: HttpConnection::connect(address).await?,
             key: key.clone(),
             queue: queue.clone(),
             create: format!(
@@ -61,16 +61,16 @@ impl Remote {
     }
 }
 
-impl Caller for Remote {
-    async fn cycle(&mut self) -> Result<()> {
+impl LoadCaller for HttpRunCaller {
+    async fn cycle(&mut self) -> BenchResult<()> {
         let bearer = format!("authorization: Bearer {}", self.key.expose());
         let token = format!("x-runtime-token: {}", self.queue.token.expose());
-        self.line.post("/api/v1/task-runs", &bearer, &self.create).await?;
+        self.connection.post("/api/v1/task-runs", &bearer, &self.create).await?;
         let pull = format!("/api/v1/agent-accounts/{}/task-runs/pull", self.queue.agent);
-        let pulled: PullResponse = serde_json::from_slice(self.line.post(&pull, &token, "{}").await?)?;
+        let pulled: PullResponse = serde_json::from_slice(self.connection.post(&pull, &token, "{}").await?)?;
         let run = pulled.task_run.ok_or("nothing to pull although a run was created")?;
         let body = format!(r#"{{"epoch":{},"output":{}}}"#, run.epoch, self.output.get());
-        self.line.post(&format!("/api/v1/task-runs/{}/complete", run.task_run_id), &token, &body).await?;
+        self.connection.post(&format!("/api/v1/task-runs/{}/complete", run.task_run_id), &token, &body).await?;
         Ok(())
     }
 }

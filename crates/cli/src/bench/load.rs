@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Result;
+use super::BenchResult;
 
 pub(super) const INPUT_BYTES: usize = 512;
 pub(super) const OUTPUT_BYTES: usize = 512;
@@ -13,19 +13,19 @@ pub(super) const OUTPUT_BYTES: usize = 512;
 pub(super) const QUEUES: usize = 16;
 
 /// One caller; `cycle` is one whole run: create, claim, complete.
-pub(super) trait Caller: Send + 'static {
-    fn cycle(&mut self) -> impl Future<Output = Result<()>> + Send;
+pub(super) trait LoadCaller: Send + 'static {
+    fn cycle(&mut self) -> impl Future<Output = BenchResult<()>> + Send;
 }
 
 /// What the callers achieved together.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Measured {
+pub(super) struct LoadMeasurement {
     pub(super) runs_per_second: f64,
     pub(super) p50: Duration,
     pub(super) p99: Duration,
 }
 
-pub(super) async fn drive<C: Caller>(callers: Vec<C>, time: Duration) -> Result<Measured> {
+pub(super) async fn drive<C: LoadCaller>(callers: Vec<C>, time: Duration) -> BenchResult<LoadMeasurement> {
     let start = Instant::now();
     let tasks: Vec<_> = callers
         .into_iter()
@@ -37,7 +37,7 @@ pub(super) async fn drive<C: Caller>(callers: Vec<C>, time: Duration) -> Result<
                     caller.cycle().await?;
                     took.push(from.elapsed());
                 }
-                Result::Ok(took)
+                BenchResult::Ok(took)
             })
         })
         .collect();
@@ -49,7 +49,7 @@ pub(super) async fn drive<C: Caller>(callers: Vec<C>, time: Duration) -> Result<
     took.sort_unstable();
     #[allow(clippy::cast_precision_loss, reason = "a count of runs is far below 2^52")]
     let runs_per_second = took.len() as f64 / seconds;
-    Ok(Measured { runs_per_second, p50: quantile(&took, 50), p99: quantile(&took, 99) })
+    Ok(LoadMeasurement { runs_per_second, p50: quantile(&took, 50), p99: quantile(&took, 99) })
 }
 
 pub(super) fn quantile(sorted: &[Duration], percent: usize) -> Duration {

@@ -8,59 +8,59 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Result, child::Server, world::Scratch};
+use super::{BenchResult, server_process::ServerProcess, world::BenchFolder};
 
-pub(super) struct Machine {
+pub(super) struct BenchMachine {
     pub(super) home: PathBuf,
     running: Option<Child>,
 }
 
 #[derive(Deserialize)]
-struct Code {
+struct PairingCodeOutput {
     pairing_code: String,
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const MACHINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A hub, and a file with its owner's key.
-pub(super) async fn hub(scratch: &Scratch) -> Result<(Server, PathBuf)> {
-    let hub = Server::start("hub", &scratch.folder("hub", 0)?).await?;
+pub(super) async fn hub(scratch: &BenchFolder) -> BenchResult<(ServerProcess, PathBuf)> {
+    let hub = ServerProcess::start("hub", &scratch.folder("hub", 0)?).await?;
     let key = scratch.folder("key", 0)?.join("key");
     std::fs::write(&key, hub.key.expose())?;
     Ok((hub, key))
 }
 
-// === impl Machine ===
+// === impl BenchMachine ===
 
-impl Machine {
+impl BenchMachine {
     pub(super) const fn new(home: PathBuf) -> Self {
         Self { home, running: None }
     }
 
     /// Pairs as a device of a new agent, with more arguments for `runtime pair` if need be, and starts to work.
-    pub(super) fn serve(&mut self, hub: &Server, key: &Path, agent: &str, pair: &[&str]) -> Result<()> {
+    pub(super) fn serve(&mut self, hub: &ServerProcess, key: &Path, agent: &str, pair: &[&str]) -> BenchResult<()> {
         let at_hub = ["--hub", &hub.url, "--key-file", text(key)?];
         self.attache(&[&["agents", "add", agent], &at_hub[..]].concat())?;
         let code = self.attache(&[&["agents", "code", agent, "--json"], &at_hub[..]].concat())?;
-        let Code { pairing_code } = serde_json::from_slice(&code.stdout)?;
+        let PairingCodeOutput { pairing_code } = serde_json::from_slice(&code.stdout)?;
         self.attache(&[&["runtime", "pair", &pairing_code, "--api-base", &hub.url], pair].concat())?;
         self.run(&["runtime", "start"])
     }
 
-    fn command(&self, args: &[&str]) -> Result<Command> {
+    fn command(&self, args: &[&str]) -> BenchResult<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(args).env("A2A_HOME", self.home.join("a2a")).env("AWCP_HOME", self.home.join("awcp"));
         command.stdin(Stdio::null());
         Ok(command)
     }
 
-    pub(super) fn policy(&self, policy: &str) -> Result<()> {
+    pub(super) fn policy(&self, policy: &str) -> BenchResult<()> {
         std::fs::create_dir_all(self.home.join("awcp"))?;
         Ok(std::fs::write(self.home.join("awcp/policy.toml"), policy)?)
     }
 
     /// Runs `attache …` to its end.
-    pub(super) fn attache(&self, args: &[&str]) -> Result<Output> {
+    pub(super) fn attache(&self, args: &[&str]) -> BenchResult<Output> {
         let output = self.command(args)?.output()?;
         if output.status.success() {
             return Ok(output);
@@ -70,7 +70,7 @@ impl Machine {
     }
 
     /// Starts `attache …` and waits until it is ready.
-    pub(super) fn run(&mut self, args: &[&str]) -> Result<()> {
+    pub(super) fn run(&mut self, args: &[&str]) -> BenchResult<()> {
         let file = self.home.join("ready.json");
         let mut command = self.command(args)?;
         command.arg("--ready-file").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
@@ -80,7 +80,7 @@ impl Machine {
             if let Some(status) = child.try_wait()? {
                 return Err(format!("`attache {}` ended early: {status}", args.join(" ")).into());
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > MACHINE_TIMEOUT {
                 return Err(format!("`attache {}` did not become ready", args.join(" ")).into());
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -89,7 +89,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for BenchMachine {
     fn drop(&mut self) {
         if let Some(mut child) = self.running.take() {
             let _ = child.kill();
@@ -98,6 +98,6 @@ impl Drop for Machine {
     }
 }
 
-pub(super) fn text(path: &Path) -> Result<&str> {
+pub(super) fn text(path: &Path) -> BenchResult<&str> {
     path.to_str().ok_or_else(|| "a path that is not UTF-8".into())
 }

@@ -3,21 +3,21 @@
 use std::{path::PathBuf, time::Duration};
 
 mod a2a;
-mod bare;
+mod bare_queue;
 mod calls;
 mod channels;
-mod child;
-mod cycle;
 mod delegation;
 mod growth;
 mod hosts;
 mod http;
-mod line;
+mod http_connection;
 mod load;
 mod machine;
 mod probe;
 mod report;
+mod server_process;
 mod start;
+mod store_cycle;
 mod workspace;
 mod world;
 
@@ -36,11 +36,11 @@ mod world;
   attache bench start")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Benchmark,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum Benchmark {
     /// Whole runs per second (create, claim, complete): a bare SQLite loop, our store, our HTTP API
     Runs(RunsArgs),
     /// Calls per second to an agent on a channel, with and without keys, rules, quotas and limits, beside a bare server
@@ -94,37 +94,37 @@ pub(crate) struct StartArgs {
 }
 
 /// What went wrong, in words; a benchmark has no errors that a program would tell apart.
-pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) type BenchResult<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// How the figures are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum FiguresFormat {
     Table,
     Json,
 }
 
-pub(crate) async fn run(args: Args, shape: Shape) -> Result<()> {
+pub(crate) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
     match args.what {
-        What::Runs(args) => runs(args, shape).await,
-        What::Calls(args) => calls::run(args, shape).await,
-        What::A2a(args) => a2a::run(args, shape).await,
-        What::Growth(args) => growth::run(args, shape).await,
-        What::Channels(args) => channels::run(args, shape).await,
-        What::Workspace(args) => workspace::run(args, shape).await,
-        What::Delegation(args) => delegation::run(args, shape).await,
-        What::Hosts(args) => hosts::run(args, shape).await,
-        What::Start(args) => start::run(args, shape).await,
+        Benchmark::Runs(args) => runs(args, shape).await,
+        Benchmark::Calls(args) => calls::run(args, shape).await,
+        Benchmark::A2a(args) => a2a::run(args, shape).await,
+        Benchmark::Growth(args) => growth::run(args, shape).await,
+        Benchmark::Channels(args) => channels::run(args, shape).await,
+        Benchmark::Workspace(args) => workspace::run(args, shape).await,
+        Benchmark::Delegation(args) => delegation::run(args, shape).await,
+        Benchmark::Hosts(args) => hosts::run(args, shape).await,
+        Benchmark::Start(args) => start::run(args, shape).await,
     }
 }
 
-async fn runs(args: RunsArgs, shape: Shape) -> Result<()> {
-    let scratch = world::Scratch::make(args.dir.as_deref())?;
+async fn runs(args: RunsArgs, shape: FiguresFormat) -> BenchResult<()> {
+    let scratch = world::BenchFolder::make(args.dir.as_deref())?;
     let time = Duration::from_secs(args.seconds);
-    let mut report = report::Report::new(args.callers, args.seconds);
+    let mut report = report::RunsReport::new(args.callers, args.seconds);
     for round in 0..args.rounds {
         report.probe(probe::fsyncs_per_second(&scratch.folder("probe", round)?)?);
-        report.bare(bare::drive(&scratch.folder("bare", round)?, args.callers, time).await?);
-        report.store(cycle::drive(&scratch.folder("store", round)?, args.callers, time).await?);
+        report.bare(bare_queue::drive(&scratch.folder("bare", round)?, args.callers, time).await?);
+        report.store(store_cycle::drive(&scratch.folder("store", round)?, args.callers, time).await?);
         report.http(http::drive(&scratch.folder("http", round)?, args.callers, time).await?);
         eprintln!("round {} of {} done", round + 1, args.rounds);
     }

@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Result;
+use super::BenchResult;
 
-const TIME: Duration = Duration::from_millis(500);
+const PROBE_DURATION: Duration = Duration::from_millis(500);
 const FILE_PAGES: u64 = 256;
 
-pub(super) fn fsyncs_per_second(folder: &Path) -> Result<f64> {
+pub(super) fn fsyncs_per_second(folder: &Path) -> BenchResult<f64> {
     let page = [7_u8; 4096];
     let mut file = File::create(folder.join("probe"))?;
     for _ in 0..FILE_PAGES {
@@ -21,7 +21,7 @@ pub(super) fn fsyncs_per_second(folder: &Path) -> Result<f64> {
     file.sync_all()?;
     let start = Instant::now();
     let mut count = 0_u32;
-    while start.elapsed() < TIME {
+    while start.elapsed() < PROBE_DURATION {
         file.seek(SeekFrom::Start(u64::from(count) % FILE_PAGES * 4096))?;
         file.write_all(&page)?;
         file.sync_data()?;

@@ -5,40 +5,40 @@ use std::time::Duration;
 use attache_protocol::Json;
 use serde::Serialize;
 
-use super::{Shape, load::Measured};
+use super::{FiguresFormat, load::LoadMeasurement};
 
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct RunsReport {
     callers: usize,
     seconds: u64,
     probes: Vec<f64>,
-    bare: Vec<Measured>,
-    store: Vec<Measured>,
-    http: Vec<Measured>,
+    bare: Vec<LoadMeasurement>,
+    store: Vec<LoadMeasurement>,
+    http: Vec<LoadMeasurement>,
 }
 
 /// The report as JSON.
 #[derive(Serialize)]
-struct Figures {
+struct RunsFigures {
     callers: usize,
     seconds: u64,
     fsyncs_per_second: f64,
-    bare: Level,
-    store: Level,
-    http: Level,
+    bare: RunsLevel,
+    store: RunsLevel,
+    http: RunsLevel,
 }
 
 #[derive(Serialize)]
-struct Level {
+struct RunsLevel {
     runs_per_second: f64,
     p50_ms: f64,
     p99_ms: f64,
     of_bare: f64,
 }
 
-// === impl Report ===
+// === impl RunsReport ===
 
-impl Report {
+impl RunsReport {
     pub(super) fn new(callers: usize, seconds: u64) -> Self {
         Self { callers, seconds, probes: vec![], bare: vec![], store: vec![], http: vec![] }
     }
@@ -47,22 +47,22 @@ impl Report {
         self.probes.push(fsyncs);
     }
 
-    pub(super) fn bare(&mut self, measured: Measured) {
+    pub(super) fn bare(&mut self, measured: LoadMeasurement) {
         self.bare.push(measured);
     }
 
-    pub(super) fn store(&mut self, measured: Measured) {
+    pub(super) fn store(&mut self, measured: LoadMeasurement) {
         self.store.push(measured);
     }
 
-    pub(super) fn http(&mut self, measured: Measured) {
+    pub(super) fn http(&mut self, measured: LoadMeasurement) {
         self.http.push(measured);
     }
 
     #[allow(clippy::print_stdout, reason = "the report is the command's output")]
-    pub(super) fn print(&self, shape: Shape) {
-        if shape == Shape::Json {
-            let figures = Figures {
+    pub(super) fn print(&self, shape: FiguresFormat) {
+        if shape == FiguresFormat::Json {
+            let figures = RunsFigures {
                 callers: self.callers,
                 seconds: self.seconds,
                 fsyncs_per_second: median(self.probes.iter().copied()),
@@ -82,13 +82,13 @@ impl Report {
         println!("{:<22} {:>12} {:>10} {:>10} {:>9}", "", "runs/s", "p50 ms", "p99 ms", "of bare");
         for (name, rows) in [("bare SQLite loop", &self.bare), ("our store", &self.store), ("our HTTP API", &self.http)]
         {
-            let Level { runs_per_second, p50_ms, p99_ms, of_bare } = self.level(rows);
+            let RunsLevel { runs_per_second, p50_ms, p99_ms, of_bare } = self.level(rows);
             println!("{name:<22} {runs_per_second:>12.0} {p50_ms:>10.1} {p99_ms:>10.1} {of_bare:>9.2}");
         }
     }
 
-    fn level(&self, rows: &[Measured]) -> Level {
-        Level {
+    fn level(&self, rows: &[LoadMeasurement]) -> RunsLevel {
+        RunsLevel {
             runs_per_second: median(rows.iter().map(|row| row.runs_per_second)),
             p50_ms: median(rows.iter().map(|row| millis(row.p50))),
             p99_ms: median(rows.iter().map(|row| millis(row.p99))),
@@ -97,7 +97,7 @@ impl Report {
     }
 
     /// The median of the rounds' own ratios: neighbours that come and go hit both sides of a round.
-    fn ratio(&self, rows: &[Measured]) -> f64 {
+    fn ratio(&self, rows: &[LoadMeasurement]) -> f64 {
         median(self.bare.iter().zip(rows).map(|(bare, row)| row.runs_per_second / bare.runs_per_second))
     }
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use attache_protocol::Json;
-use attache_workspace::bench::{self, Compared};
+use attache_workspace::bench::{self, BenchRatio};
 
-use super::{Result, Shape, world::Scratch};
+use super::{BenchResult, FiguresFormat, world::BenchFolder};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
@@ -24,19 +24,19 @@ pub(crate) struct Args {
 }
 
 #[allow(clippy::print_stdout, reason = "the report is the command's output")]
-pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
-    let scratch = Scratch::make(args.dir.as_deref())?;
+pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
+    let scratch = BenchFolder::make(args.dir.as_deref())?;
     let Args { rounds, megabytes, files, .. } = args;
     let options = bench::Options { dir: scratch.folder("workspace", 0)?, rounds, megabytes, files };
     let runtime = tokio::runtime::Handle::current();
     let report = tokio::task::spawn_blocking(move || bench::run(&options, &runtime)).await??;
-    if shape == Shape::Json {
+    if shape == FiguresFormat::Json {
         println!("{}", Json::of(&report).get());
         return Ok(());
     }
     println!("stock sshfs, {rounds} rounds side by side, medians; {megabytes} MB files, {files} files of 4 KB");
     println!("{:<26} {:>10} {:>10} {:>8}", "", "ours", "OpenSSH", "ratio");
-    for (name, Compared { ours, openssh, ratio }) in [
+    for (name, BenchRatio { ours, openssh, ratio }) in [
         ("write, MB/s", report.write_mb_per_second),
         ("read, MB/s", report.read_mb_per_second),
         ("create + write 4 KB, /s", report.creates_per_second),

@@ -9,67 +9,67 @@ use std::{
 use attache_protocol::{
     AgentId, Json, RuntimeId, Secret, TenantId,
     env::Env,
-    rules::run::Limits,
+    rules::run::RunLimits,
     secret::{Kind, SecretHash},
     wire::account::Callers,
 };
 use attache_store::{
-    Context, Store,
-    record::{AgentRef, NewAccount, NewPairingCode, NewRun, NewRuntime, Proof, RuntimeKind},
-    sqlite::Sqlite,
+    Store, WriteContext,
+    record::{AgentRef, NewAccount, NewPairingCode, NewRun, NewRuntime, PairingProof, RuntimeKind},
+    sqlite::SqliteStore,
 };
 
-use super::{Result, load::INPUT_BYTES};
+use super::{BenchResult, load::INPUT_BYTES};
 
 /// A folder for the databases of one benchmark.
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub(super) struct BenchFolder(PathBuf);
 
 /// One agent and the runtime that pulls for it.
 #[derive(Debug, Clone)]
-pub(super) struct Queue {
+pub(super) struct BenchQueue {
     pub(super) agent: AgentId,
     pub(super) runtime: RuntimeId,
     pub(super) token: Secret<String>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct World {
+pub(super) struct BenchWorld {
     pub(super) env: Env,
-    pub(super) store: Arc<Sqlite>,
+    pub(super) store: Arc<SqliteStore>,
     pub(super) tenant: TenantId,
-    pub(super) queues: Vec<Queue>,
+    pub(super) queues: Vec<BenchQueue>,
 }
 
-// === impl Scratch ===
+// === impl BenchFolder ===
 
-impl Scratch {
-    pub(super) fn make(parent: Option<&Path>) -> Result<Self> {
+impl BenchFolder {
+    pub(super) fn make(parent: Option<&Path>) -> BenchResult<Self> {
         let name = format!("attache-bench-{}", Env::system().uuid().simple());
         let folder = parent.map_or_else(std::env::temp_dir, Path::to_owned).join(name);
         std::fs::create_dir_all(&folder)?;
         Ok(Self(folder))
     }
 
-    pub(super) fn folder(&self, name: &str, round: usize) -> Result<PathBuf> {
+    pub(super) fn folder(&self, name: &str, round: usize) -> BenchResult<PathBuf> {
         let folder = self.0.join(format!("{name}-{round}"));
         std::fs::create_dir_all(&folder)?;
         Ok(folder)
     }
 }
 
-impl Drop for Scratch {
+impl Drop for BenchFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-// === impl World ===
+// === impl BenchWorld ===
 
-impl World {
-    pub(super) async fn make(folder: &Path, queues: usize) -> Result<Self> {
+impl BenchWorld {
+    pub(super) async fn make(folder: &Path, queues: usize) -> BenchResult<Self> {
         let env = Env::system();
-        let store = Arc::new(Sqlite::open(&folder.join("hub.db"))?);
+        let store = Arc::new(SqliteStore::open(&folder.join("hub.db"))?);
         let tenant = store.ensure_tenant(env.tenant_id(), "bench", env.now()).await?;
         let mut world = Self { env, store, tenant, queues: Vec::new() };
         for number in 0..queues {
@@ -79,7 +79,7 @@ impl World {
         Ok(world)
     }
 
-    async fn pair(&self, number: usize) -> Result<Queue> {
+    async fn pair(&self, number: usize) -> BenchResult<BenchQueue> {
         let (agent, runtime) = (self.env.agent_id(), self.env.runtime_id());
         let account = NewAccount {
             approvals: None,
@@ -102,25 +102,25 @@ impl World {
             kind: RuntimeKind::Device,
             id: runtime,
             token: token.hash(),
-            proof: Proof::Code(code),
+            proof: PairingProof::Code(code),
             device_name: Some("bench".to_owned()),
             labels: Json::empty_object(),
         };
         self.store.attach_runtime(new, self.env.now()).await?;
-        Ok(Queue { agent, runtime, token })
+        Ok(BenchQueue { agent, runtime, token })
     }
 
-    pub(super) fn context(&self) -> Context {
-        Context::new(self.tenant, Context::SYSTEM, self.env.now())
+    pub(super) fn context(&self) -> WriteContext {
+        WriteContext::new(self.tenant, WriteContext::SYSTEM, self.env.now())
     }
 
-    pub(super) fn new_run(&self, agent: AgentId, keyed: Keyed) -> NewRun {
+    pub(super) fn new_run(&self, agent: AgentId, keyed: IdempotencyMode) -> NewRun {
         let mut random = [0; 16];
         self.env.fill(&mut random);
         NewRun {
             callback: None,
             push: None,
-            budget: attache_protocol::rules::quota::Budget::default(),
+            budget: attache_protocol::rules::quota::QuotaBudget::default(),
             ttl: 8,
             follow: None,
             id: self.env.run_id(),
@@ -135,15 +135,15 @@ impl World {
             workspace_root: None,
             sandbox: None,
             priority: 0,
-            limits: Limits {
+            limits: RunLimits {
                 max_attempts: 1,
                 timeout: Duration::from_secs(3600),
                 queue_ttl: Duration::from_secs(86_400),
             },
             trace_id: None,
             idempotency_key: match keyed {
-                Keyed::Yes => Some(random),
-                Keyed::No => None,
+                IdempotencyMode::Yes => Some(random),
+                IdempotencyMode::No => None,
             },
             request_digest: random,
         }
@@ -152,7 +152,7 @@ impl World {
 
 /// Whether runs are created with an idempotency key.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Keyed {
+pub(super) enum IdempotencyMode {
     Yes,
     No,
 }
@@ -163,5 +163,5 @@ pub(super) fn input() -> Json {
 
 /// `{"text":"…"}` of this many bytes.
 pub(super) fn text_of(bytes: usize) -> Json {
-    Json::of(&attache_protocol::wire::adapter::Text { text: "x".repeat(bytes - r#"{"text":""}"#.len()) })
+    Json::of(&attache_protocol::wire::adapter::AdapterText { text: "x".repeat(bytes - r#"{"text":""}"#.len()) })
 }

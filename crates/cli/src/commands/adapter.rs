@@ -11,8 +11,8 @@ use std::{
 };
 
 use attache_adapter::{
-    Adapter, Driver, Environment, Memory, Options,
-    driver::{Command, Conformance, Shell},
+    Adapter, Driver, Environment, HostMemory, Options,
+    driver::{CommandDriver, ConformanceDriver, ShellDriver},
     preset,
 };
 use attache_protocol::{Secret, error::exit, secret::Kind};
@@ -21,10 +21,10 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Context, Failure, config, home,
-    hosts::{self, CUSTOM, Host},
-    output::Style,
-    process::{self, Signals},
+    CommandContext, CommandFailure, config, home,
+    hosts::{self, CUSTOM, ChosenHost},
+    output::TextStyle,
+    process::{self, TerminationSignals},
 };
 
 /// Serve an agent to this device's runtime: a coding agent, a shell, any program
@@ -42,36 +42,36 @@ Then: attache runtime pair CODE --api-base URL --local-agent-endpoint http://127
 docs/adapter.md says how to write an adapter of your own in any language.")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    driver: Kinds,
+    driver: AdapterDriverCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Kinds {
+enum AdapterDriverCommand {
     /// The task's text is a script for `sh`
-    Shell(Common),
+    Shell(AdapterCommonArgs),
     /// The task's text goes to a program, which prints the answer
     Command {
         #[command(flatten)]
-        common: Common,
+        common: AdapterCommonArgs,
         /// The program and its arguments; an argument `{}` stands for the task's text
         #[arg(required = true, last = true, value_name = "PROG")]
         program: Vec<OsString>,
     },
     /// Claude Code
-    Claude(HostArgs),
+    Claude(HostDriverArgs),
     /// Codex
-    Codex(HostArgs),
+    Codex(HostDriverArgs),
     /// A host of the table, by its name: gemini, hermes, opencode, …
     Preset {
         #[command(flatten)]
-        host: HostArgs,
+        host: HostDriverArgs,
         /// The host's name
         name: String,
     },
     /// A program that speaks the Agent Client Protocol
     Acp {
         #[command(flatten)]
-        common: Common,
+        common: AdapterCommonArgs,
         /// Let the agent remember a conversation from one task to the next
         #[arg(long)]
         keep_sessions: bool,
@@ -82,7 +82,7 @@ enum Kinds {
     /// Behaves as the public A2A conformance kits ask, many tasks at a time
     Conformance {
         #[command(flatten)]
-        common: Common,
+        common: AdapterCommonArgs,
         /// How long things take that take a while; the kits call it TCK_STREAMING_TIMEOUT
         #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
         streaming_timeout: Duration,
@@ -90,9 +90,9 @@ enum Kinds {
 }
 
 #[derive(Debug, clap::Args)]
-struct HostArgs {
+struct HostDriverArgs {
     #[command(flatten)]
-    common: Common,
+    common: AdapterCommonArgs,
     /// The host's program [default: what PATH has]
     #[arg(long, value_name = "PROG")]
     program: Option<String>,
@@ -102,7 +102,7 @@ struct HostArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct Common {
+struct AdapterCommonArgs {
     /// Where to listen, on this device only; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -127,28 +127,28 @@ struct Common {
 }
 
 #[derive(Serialize)]
-struct Ready<'a> {
+struct AdapterReadyFile<'a> {
     url: &'a str,
     secret_file: &'a Path,
 }
 
 /// The file that holds the adapter's secret while it runs.
 #[derive(Debug)]
-struct SecretFile {
+struct AdapterSecretFile {
     path: PathBuf,
-    keep: Keep,
+    keep: SecretRetention,
 }
 
 /// Whether the secret outlives this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum SecretRetention {
     /// A port that the user chose: profiles remember the secret, so the next adapter there uses it again.
     ForNextTime,
     Remove,
 }
 
 /// The kits ask many things at once.
-const CONFORMANCE: usize = 200;
+const CONFORMANCE_CONCURRENCY: usize = 200;
 
 // === impl Args ===
 
@@ -159,10 +159,10 @@ impl Args {
     }
 }
 
-// === impl Kinds ===
+// === impl AdapterDriverCommand ===
 
-impl Kinds {
-    const fn common(&self) -> &Common {
+impl AdapterDriverCommand {
+    const fn common(&self) -> &AdapterCommonArgs {
         match self {
             Self::Shell(common)
             | Self::Command { common, .. }
@@ -173,39 +173,40 @@ impl Kinds {
     }
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let mut at_a_time = None;
-    let plain = |common: &Common| config::task_environment(&common.pass_env);
+    let plain = |common: &AdapterCommonArgs| config::task_environment(&common.pass_env);
     check_common(&context, args.driver.common())?;
-    let (driver, environment, common): (Arc<dyn Driver>, Environment, Common) = match args.driver {
-        Kinds::Shell(common) => (Arc::new(Shell), plain(&common), common),
-        Kinds::Conformance { common, streaming_timeout } => {
-            at_a_time = NonZeroUsize::new(CONFORMANCE);
-            (Arc::new(Conformance { streaming_timeout, ..Conformance::default() }), plain(&common), common)
+    let (driver, environment, common): (Arc<dyn Driver>, Environment, AdapterCommonArgs) = match args.driver {
+        AdapterDriverCommand::Shell(common) => (Arc::new(ShellDriver), plain(&common), common),
+        AdapterDriverCommand::Conformance { common, streaming_timeout } => {
+            at_a_time = NonZeroUsize::new(CONFORMANCE_CONCURRENCY);
+            (Arc::new(ConformanceDriver { streaming_timeout, ..ConformanceDriver::default() }), plain(&common), common)
         }
-        Kinds::Command { common, program } => {
+        AdapterDriverCommand::Command { common, program } => {
             let (name, words) = split(program);
-            (Arc::new(Command::new(name, words)), plain(&common), common)
+            (Arc::new(CommandDriver::new(name, words)), plain(&common), common)
         }
-        Kinds::Acp { common, keep_sessions, program } => {
+        AdapterDriverCommand::Acp { common, keep_sessions, program } => {
             let (name, words) = split(program);
             let table = hosts::table(&context)?;
             let custom = table.get(CUSTOM).expect("a test reads the table that comes along");
-            let host = hosts::named(&config::surroundings(), custom, name, words)?;
-            let (driver, environment) = hosted(&context, host, keep_sessions, &common).await?;
+            let host = hosts::named(&config::detection_environment(), custom, name, words)?;
+            let (driver, environment) = host_driver(&context, host, keep_sessions, &common).await?;
             (driver, environment, common)
         }
-        Kinds::Claude(args) => by_name(&context, "claude_cli", args).await?,
-        Kinds::Codex(args) => by_name(&context, "codex", args).await?,
-        Kinds::Preset { host, name } => by_name(&context, &name, host).await?,
+        AdapterDriverCommand::Claude(args) => by_name(&context, "claude_cli", args).await?,
+        AdapterDriverCommand::Codex(args) => by_name(&context, "codex", args).await?,
+        AdapterDriverCommand::Preset { host, name } => by_name(&context, &name, host).await?,
     };
     let home = context.home()?;
     let adapters = home.adapters();
-    home::private_folder(&adapters).map_err(|error| Failure::file("use the folder", &adapters, &error))?;
+    home::private_folder(&adapters).map_err(|error| CommandFailure::file("use the folder", &adapters, &error))?;
     // Not in our home: its path would tell every task where our keys are.
     let scratch = config::temporary_folder();
-    let keep = if common.listen.port() == 0 { Keep::Remove } else { Keep::ForNextTime };
-    let earlier = (keep == Keep::ForNextTime).then(|| home::read_secret(&home.adapter_secret(common.listen)).ok());
+    let keep = if common.listen.port() == 0 { SecretRetention::Remove } else { SecretRetention::ForNextTime };
+    let earlier =
+        (keep == SecretRetention::ForNextTime).then(|| home::read_secret(&home.adapter_secret(common.listen)).ok());
     let secret = earlier.flatten().unwrap_or_else(|| Kind::AdapterSecret.generate(&context.env));
 
     let mut options = Options::new(driver, secret.clone(), working_directory(common.cwd)?, scratch);
@@ -216,31 +217,31 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     options.env = context.env.clone();
     let adapter = Adapter::bind(options).await.map_err(|error| {
         let exit = if matches!(error, attache_adapter::BindError::NotLoopback(_)) { exit::USAGE } else { exit::FAILED };
-        Failure::new("failed", exit, error.to_string())
+        CommandFailure::new("failed", exit, error.to_string())
     })?;
     let address = adapter.local_addr();
-    let file = SecretFile::write(home.adapter_secret(address), &secret, keep)?;
+    let file = AdapterSecretFile::write(home.adapter_secret(address), &secret, keep)?;
     let url = format!("http://{address}");
-    process::write_ready(common.ready_file.as_deref(), &Ready { url: &url, secret_file: &file.path })?;
+    process::write_ready(common.ready_file.as_deref(), &AdapterReadyFile { url: &url, secret_file: &file.path })?;
     if !common.exit_with_parent {
         context.output.line(&url)?;
-        context.output.say_styled(Style::Dim, format_args!("Its secret is in {}.", file.path.display()));
+        context.output.say_styled(TextStyle::Dim, format_args!("Its secret is in {}.", file.path.display()));
         context.output.say_styled(
-            Style::Dim,
+            TextStyle::Dim,
             format_args!("Next: attache runtime pair CODE --api-base URL --local-agent-endpoint {url}"),
         );
     }
 
     attache_adapter::adopt_orphans().map_err(|error| {
-        Failure::failed(format!("this system does not let an adapter end what tasks leave: {error}"))
+        CommandFailure::failed(format!("this system does not let an adapter end what tasks leave: {error}"))
     })?;
     let shutdown = CancellationToken::new();
     let served = adapter.run(shutdown.clone());
     tokio::pin!(served);
-    let mut signals = Signals::new()?;
+    let mut signals = TerminationSignals::new()?;
     let ended = tokio::select! {
         ended = &mut served => ended,
-        () = asked_to_end(&mut signals, common.exit_with_parent) => {
+        () = termination_requested(&mut signals, common.exit_with_parent) => {
             shutdown.cancel();
             tokio::select! {
                 ended = served => ended,
@@ -254,13 +255,13 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         // Nobody but the parent knows of it.
         let _ = fs::remove_file(ready);
     }
-    ended.map_err(|error| Failure::failed(format!("the adapter cannot go on: {error}")).hint("Start it again."))
+    ended.map_err(|error| CommandFailure::failed(format!("the adapter cannot go on: {error}")).hint("Start it again."))
 }
 
 /// What an agent sees never leads into a folder of ours.
-fn check_common(context: &Context, common: &Common) -> Result<(), Failure> {
+fn check_common(context: &CommandContext, common: &AdapterCommonArgs) -> Result<(), CommandFailure> {
     if let Some(name) = common.pass_env.iter().find(|name| config::OWN_VARIABLES.contains(&name.as_str())) {
-        return Err(Failure::usage(format!("tasks do not see {name}: it leads to the keys of this machine"))
+        return Err(CommandFailure::usage(format!("tasks do not see {name}: it leads to the keys of this machine"))
             .hint("Leave it out; hand a task what it needs under another name."));
     }
     let cwd = working_directory(common.cwd.clone())?;
@@ -268,33 +269,35 @@ fn check_common(context: &Context, common: &Common) -> Result<(), Failure> {
 }
 
 async fn by_name(
-    context: &Context,
+    context: &CommandContext,
     name: &str,
-    args: HostArgs,
-) -> Result<(Arc<dyn Driver>, Environment, Common), Failure> {
-    let host = hosts::host(context, name, args.program.as_deref())
-        .map_err(|failure| Failure { hint: failure.hint.replace("--local-executor-ref", "--program"), ..failure })?;
-    let (driver, environment) = hosted(context, host, args.keep_sessions, &args.common).await?;
+    args: HostDriverArgs,
+) -> Result<(Arc<dyn Driver>, Environment, AdapterCommonArgs), CommandFailure> {
+    let host = hosts::host(context, name, args.program.as_deref()).map_err(|failure| CommandFailure {
+        hint: failure.hint.replace("--local-executor-ref", "--program"),
+        ..failure
+    })?;
+    let (driver, environment) = host_driver(context, host, args.keep_sessions, &args.common).await?;
     Ok((driver, environment, args.common))
 }
 
 /// The driver of a host, and what the host may see.
-async fn hosted(
-    context: &Context,
-    mut host: Host,
+async fn host_driver(
+    context: &CommandContext,
+    mut host: ChosenHost,
     keep_sessions: bool,
-    common: &Common,
-) -> Result<(Arc<dyn Driver>, Environment), Failure> {
+    common: &AdapterCommonArgs,
+) -> Result<(Arc<dyn Driver>, Environment), CommandFailure> {
     host.preset.env.extend(common.pass_env.iter().cloned());
     let mut setup = host.preset.setup(&host.program);
     setup.args.append(&mut host.args);
-    setup.version = host.glance().await?;
+    setup.version = host.quick_version().await?;
     if keep_sessions {
         let folder = host.sessions(&context.home()?)?;
-        home::private_folder(&folder).map_err(|error| Failure::file("use the folder", &folder, &error))?;
-        setup.memory = Memory::PerConversation(folder);
+        home::private_folder(&folder).map_err(|error| CommandFailure::file("use the folder", &folder, &error))?;
+        setup.memory = HostMemory::PerConversation(folder);
     }
-    Ok((preset::driver(&host.preset, setup), config::surroundings().environment_of(&host.preset)))
+    Ok((preset::driver(&host.preset, setup), config::detection_environment().environment_of(&host.preset)))
 }
 
 fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {
@@ -304,7 +307,7 @@ fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {
 }
 
 /// A supervised adapter leaves Ctrl-C, which reaches the whole terminal, to the runtime above it.
-async fn asked_to_end(signals: &mut Signals, supervised: bool) {
+async fn termination_requested(signals: &mut TerminationSignals, supervised: bool) {
     if supervised {
         tokio::select! {
             () = process::parent_gone() => {}
@@ -321,32 +324,33 @@ fn seconds(text: &str) -> Result<Duration, String> {
     given.filter(|time| *time <= Duration::from_secs(600)).ok_or_else(|| "must be a number from 0 to 600".to_owned())
 }
 
-fn working_directory(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+fn working_directory(given: Option<PathBuf>) -> Result<PathBuf, CommandFailure> {
     match given {
         Some(path) => Ok(path),
         None => std::env::current_dir().map_err(|error| {
-            Failure::failed(format!("the current folder cannot be used: {error}")).hint("Name one with --cwd DIR.")
+            CommandFailure::failed(format!("the current folder cannot be used: {error}"))
+                .hint("Name one with --cwd DIR.")
         }),
     }
 }
 
-fn read_instructions(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(|error| Failure::file("read the instructions in", path, &error))
+fn read_instructions(path: &Path) -> Result<String, CommandFailure> {
+    fs::read_to_string(path).map_err(|error| CommandFailure::file("read the instructions in", path, &error))
 }
 
-// === impl SecretFile ===
+// === impl AdapterSecretFile ===
 
-impl SecretFile {
-    fn write(path: PathBuf, secret: &Secret<String>, keep: Keep) -> Result<Self, Failure> {
+impl AdapterSecretFile {
+    fn write(path: PathBuf, secret: &Secret<String>, keep: SecretRetention) -> Result<Self, CommandFailure> {
         let text = format!("{}\n", secret.expose());
-        home::write_private(&path, text.as_bytes()).map_err(|error| Failure::file("write", &path, &error))?;
+        home::write_private(&path, text.as_bytes()).map_err(|error| CommandFailure::file("write", &path, &error))?;
         Ok(Self { path, keep })
     }
 }
 
-impl Drop for SecretFile {
+impl Drop for AdapterSecretFile {
     fn drop(&mut self) {
-        if self.keep == Keep::Remove
+        if self.keep == SecretRetention::Remove
             && let Err(error) = fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {

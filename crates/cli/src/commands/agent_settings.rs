@@ -12,10 +12,10 @@ use attache_protocol::{
     },
 };
 
-use crate::{Failure, amount};
+use crate::{CommandFailure, amount};
 
 #[derive(Debug, Default, clap::Args)]
-pub(super) struct SettingsArgs {
+pub(super) struct AgentSettingsArgs {
     /// What it is good at, for people
     #[arg(long)]
     description: Option<String>,
@@ -30,7 +30,7 @@ pub(super) struct SettingsArgs {
     callers: Option<Callers>,
     /// How long its runs may take when their caller does not say (90s, 30m, 8h, 7d); `default`: as the hub says
     #[arg(long, value_name = "TIME", value_parser = run_timeout)]
-    run_timeout: Option<RunTimeout>,
+    run_timeout: Option<RunTimeoutArg>,
     /// Something that it can do, as ID or ID=DESCRIPTION; may be repeated, and replaces the skills that it has
     #[arg(long = "skill", value_name = "ID[=TEXT]", value_parser = skill)]
     skills: Vec<Skill>,
@@ -49,34 +49,35 @@ pub(super) struct SettingsArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RunTimeout {
+enum RunTimeoutArg {
     OfHub,
     Own(Duration),
 }
 
-// === impl SettingsArgs ===
+// === impl AgentSettingsArgs ===
 
-impl SettingsArgs {
+impl AgentSettingsArgs {
     /// Whether the policy for approvals changes, so that the rest of it has to be known.
     pub(super) fn touches_approvals(&self) -> bool {
         self.approval_timeout.is_some() || self.on_approval_timeout.is_some() || self.approval_webhook.is_some()
     }
 
     /// As a request; `known` is the agent as it is, if there is one.
-    pub(super) fn request(self, known: Option<&Account>) -> Result<AccountRequest, Failure> {
+    pub(super) fn request(self, known: Option<&Account>) -> Result<AccountRequest, CommandFailure> {
         let approvals = self.touches_approvals().then(|| self.approvals(known));
         let instructions = match &self.instruction_file {
             Some(path) => Some(
                 std::fs::read_to_string(path)
-                    .map_err(|error| Failure::file("read the instructions in", path, &error))?,
+                    .map_err(|error| CommandFailure::file("read the instructions in", path, &error))?,
             ),
             None => None,
         };
         let skills = match self.skills_file {
             Some(path) => {
-                let text = std::fs::read_to_string(&path).map_err(|error| Failure::file("read", &path, &error))?;
+                let text =
+                    std::fs::read_to_string(&path).map_err(|error| CommandFailure::file("read", &path, &error))?;
                 let skills = serde_json::from_str(&text).map_err(|error| {
-                    Failure::usage(format!("{} is no list of skills: {error}", path.display()))
+                    CommandFailure::usage(format!("{} is no list of skills: {error}", path.display()))
                         .hint(r#"Write [{"id":"review","name":"Review","description":"…","tags":["code"]}]."#)
                 })?;
                 Some(skills)
@@ -89,8 +90,8 @@ impl SettingsArgs {
             a2a: self.a2a,
             callers: self.callers,
             run_timeout_ms: self.run_timeout.map(|timeout| match timeout {
-                RunTimeout::OfHub => 0,
-                RunTimeout::Own(length) => millis(length),
+                RunTimeoutArg::OfHub => 0,
+                RunTimeoutArg::Own(length) => millis(length),
             }),
             skills,
             approvals,
@@ -130,10 +131,10 @@ fn callers(text: &str) -> Result<Callers, String> {
     Callers::from_text(text).ok_or_else(|| "one of everyone, owner".to_owned())
 }
 
-fn run_timeout(text: &str) -> Result<RunTimeout, String> {
+fn run_timeout(text: &str) -> Result<RunTimeoutArg, String> {
     match text {
-        "default" => Ok(RunTimeout::OfHub),
-        _ => amount::duration(text).map(RunTimeout::Own).map_err(|error| format!("{error}, or `default`")),
+        "default" => Ok(RunTimeoutArg::OfHub),
+        _ => amount::duration(text).map(RunTimeoutArg::Own).map_err(|error| format!("{error}, or `default`")),
     }
 }
 

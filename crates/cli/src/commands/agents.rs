@@ -5,9 +5,9 @@ use std::{
     time::Duration,
 };
 
-use attache_client::Hub;
+use attache_client::HubClient;
 use attache_protocol::{
-    AgentId, Json, Pin,
+    AgentId, Json, KeyPin,
     error::exit,
     wire::{
         account::{Account, AccountRequest, Callers, PeerRequest, Presence, TrustRequest},
@@ -18,14 +18,14 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::{
-    agent_settings::SettingsArgs,
+    agent_settings::AgentSettingsArgs,
     page::{self, PageArgs},
 };
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
     home,
-    output::{Cell, Style, Table, clean, time},
+    output::{TextCell, TextStyle, TextTable, clean, time},
     prompt,
 };
 
@@ -52,11 +52,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     page: PageArgs,
     #[command(subcommand)]
-    command: Option<Agents>,
+    command: Option<AgentsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Agents {
+enum AgentsCommand {
     /// List the agents (what `attache agents` does)
     List(PageArgs),
     /// Add an agent; then pair a device with it
@@ -64,9 +64,9 @@ enum Agents {
         /// A name that is unique in this hub
         name: String,
         #[command(flatten)]
-        settings: Box<SettingsArgs>,
+        settings: Box<AgentSettingsArgs>,
         #[command(flatten)]
-        peer: PeerArgs,
+        peer: PeerAgentArgs,
     },
     /// Change an agent
     Set {
@@ -76,7 +76,7 @@ enum Agents {
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
-        settings: Box<SettingsArgs>,
+        settings: Box<AgentSettingsArgs>,
         /// The person it belongs to from now on, by name; "" for nobody in particular
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
@@ -125,7 +125,7 @@ enum Agents {
 
 /// An A2A agent that is somewhere else
 #[derive(Debug, Default, clap::Args)]
-struct PeerArgs {
+struct PeerAgentArgs {
     /// The URL of an A2A agent outside, or of its card: tasks are done there instead of on a device
     #[arg(long, value_name = "URL")]
     peer: Option<String>,
@@ -138,15 +138,15 @@ struct PeerArgs {
     card_pin: Option<String>,
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or(Agents::List(args.page)) {
-        Agents::List(page) => list(&context, &hub, &page).await,
-        Agents::Add { name, settings, peer } => {
+    match args.command.unwrap_or(AgentsCommand::List(args.page)) {
+        AgentsCommand::List(page) => list(&context, &hub, &page).await,
+        AgentsCommand::Add { name, settings, peer } => {
             let request = AccountRequest { name: Some(name), peer: peer.request()?, ..settings.request(None)? };
             add(&context, &hub, &request).await
         }
-        Agents::Set { agent, name, settings, owner } => {
+        AgentsCommand::Set { agent, name, settings, owner } => {
             let known = match settings.touches_approvals() {
                 true => Some(hub.account(&agent).await.map_err(|error| explain(error, &agent))?),
                 false => None,
@@ -154,19 +154,19 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             let change = AccountRequest { name, owner, ..settings.request(known.as_ref())? };
             set(&context, &hub, &agent, &change).await
         }
-        Agents::Trust { agent, card_pin } => trust(&context, &hub, &agent, card_pin).await,
-        Agents::Show { agent } => show(&context, &hub, &agent).await,
-        Agents::Remove { agent, yes } => remove(&context, &hub, &agent, yes).await,
-        Agents::Register { name, capabilities, url, to_file } => {
+        AgentsCommand::Trust { agent, card_pin } => trust(&context, &hub, &agent, card_pin).await,
+        AgentsCommand::Show { agent } => show(&context, &hub, &agent).await,
+        AgentsCommand::Remove { agent, yes } => remove(&context, &hub, &agent, yes).await,
+        AgentsCommand::Register { name, capabilities, url, to_file } => {
             let capabilities = (!capabilities.is_empty()).then(|| Json::of(&capabilities));
             let request = RegisterAgent { agent_id: Some(name), capabilities, url, ..RegisterAgent::default() };
             register(&context, &hub, &request, to_file.as_deref()).await
         }
-        Agents::Code { agent } => code(&context, &hub, &agent, context.choose_hub(&args.hub)?.pin).await,
+        AgentsCommand::Code { agent } => code(&context, &hub, &agent, context.choose_hub(&args.hub)?.pin).await,
     }
 }
 
-async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
+async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Result<(), CommandFailure> {
     let output = &context.output;
     let list = hub.accounts(&page.page()).await?;
     if output.is_json() {
@@ -176,19 +176,19 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
         output.say("There are no agents yet. Add one: attache agents add NAME");
         return Ok(());
     }
-    let mut table = Table::new(&["NAME", "STATUS", "DEVICE", "LAST SEEN", "ID", "DESCRIPTION"]);
+    let mut table = TextTable::new(&["NAME", "STATUS", "DEVICE", "LAST SEEN", "ID", "DESCRIPTION"]);
     for account in &list.agent_accounts {
         let runtime = account.runtime.as_ref();
         let device = runtime.map_or("not paired", |runtime| runtime.device_name.as_deref().unwrap_or("unnamed"));
         let device = account.peer.as_ref().map_or(device, |peer| peer.url.as_str());
         let seen = runtime.and_then(|runtime| runtime.last_heartbeat_at);
         table.row([
-            Cell::strong(&account.name),
+            TextCell::strong(&account.name),
             presence(account),
-            Cell::plain(device),
-            Cell::plain(time::relative_or(seen, context.now(), "never")),
-            Cell::dim(account.agent_id.to_string()),
-            Cell::excerpt(account.description.as_deref().unwrap_or_default()),
+            TextCell::plain(device),
+            TextCell::plain(time::relative_or(seen, context.now(), "never")),
+            TextCell::dim(account.agent_id.to_string()),
+            TextCell::excerpt(account.description.as_deref().unwrap_or_default()),
         ]);
     }
     output.table(&table)?;
@@ -196,19 +196,26 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
     Ok(())
 }
 
-fn presence(account: &Account) -> Cell {
+fn presence(account: &Account) -> TextCell {
     match account.status {
-        _ if account.archived_at.is_some() => Cell::dim("archived"),
-        _ if account.peer.as_ref().is_some_and(|peer| peer.problem.is_some()) => Cell::styled("trouble", Style::Bad),
-        Presence::Online => Cell::styled("online", Style::Good),
-        Presence::Offline => Cell::plain("offline"),
+        _ if account.archived_at.is_some() => TextCell::dim("archived"),
+        _ if account.peer.as_ref().is_some_and(|peer| peer.problem.is_some()) => {
+            TextCell::styled("trouble", TextStyle::Bad)
+        }
+        Presence::Online => TextCell::styled("online", TextStyle::Good),
+        Presence::Offline => TextCell::plain("offline"),
     }
 }
 
-async fn set(context: &Context, hub: &Hub, agent: &str, change: &AccountRequest) -> Result<(), Failure> {
+async fn set(
+    context: &CommandContext,
+    hub: &HubClient,
+    agent: &str,
+    change: &AccountRequest,
+) -> Result<(), CommandFailure> {
     let output = &context.output;
     if *change == AccountRequest::default() {
-        return Err(Failure::usage("say what to change").hint("See: attache agents set --help"));
+        return Err(CommandFailure::usage("say what to change").hint("See: attache agents set --help"));
     }
     let account = hub.update_account(agent, change).await.map_err(|error| explain(error, agent))?;
     if output.is_json() {
@@ -218,7 +225,7 @@ async fn set(context: &Context, hub: &Hub, agent: &str, change: &AccountRequest)
     Ok(())
 }
 
-async fn add(context: &Context, hub: &Hub, request: &AccountRequest) -> Result<(), Failure> {
+async fn add(context: &CommandContext, hub: &HubClient, request: &AccountRequest) -> Result<(), CommandFailure> {
     let output = &context.output;
     let account = hub.create_account(request).await?;
     if output.is_json() {
@@ -242,7 +249,12 @@ async fn add(context: &Context, hub: &Hub, request: &AccountRequest) -> Result<(
     Ok(())
 }
 
-async fn trust(context: &Context, hub: &Hub, agent: &str, card_pin: Option<String>) -> Result<(), Failure> {
+async fn trust(
+    context: &CommandContext,
+    hub: &HubClient,
+    agent: &str,
+    card_pin: Option<String>,
+) -> Result<(), CommandFailure> {
     let output = &context.output;
     let account = hub.trust_account(agent, &TrustRequest { card_pin }).await.map_err(|error| explain(error, agent))?;
     if output.is_json() {
@@ -253,69 +265,69 @@ async fn trust(context: &Context, hub: &Hub, agent: &str, card_pin: Option<Strin
     Ok(())
 }
 
-async fn show(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> {
+async fn show(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<(), CommandFailure> {
     let (output, now) = (&context.output, context.now());
     let account = hub.account(agent).await.map_err(|error| explain(error, agent))?;
     if output.is_json() {
         return output.json(&account);
     }
-    output.line(output.paint(Style::Strong, &clean::line(&account.name)))?;
-    let mut table = Table::new(&["", ""]);
-    let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
-    row("id", Cell::plain(account.agent_id.to_string()));
+    output.line(output.paint(TextStyle::Strong, &clean::line(&account.name)))?;
+    let mut table = TextTable::new(&["", ""]);
+    let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
+    row("id", TextCell::plain(account.agent_id.to_string()));
     row("status", presence(&account));
-    row("created", Cell::plain(time::relative(account.created_at, now)));
+    row("created", TextCell::plain(time::relative(account.created_at, now)));
     if let Some(description) = &account.description {
-        row("description", Cell::plain(description));
+        row("description", TextCell::plain(description));
     }
     if let Some(instructions) = &account.instructions {
-        row("instructions", Cell::plain(instructions));
+        row("instructions", TextCell::plain(instructions));
     }
     row(
         "callers",
-        Cell::plain(match account.callers {
+        TextCell::plain(match account.callers {
             Callers::Everyone => "everyone who may call agents here",
             Callers::Owner => "its owner alone",
         }),
     );
     if let Some(millis) = account.run_timeout_ms {
-        row("a run may take", Cell::plain(time::duration(Duration::from_millis(millis))));
+        row("a run may take", TextCell::plain(time::duration(Duration::from_millis(millis))));
     }
     for skill in &account.skills {
-        row("skill", Cell::plain(format!("{}  {}", skill.id, skill.description).trim_end()));
+        row("skill", TextCell::plain(format!("{}  {}", skill.id, skill.description).trim_end()));
     }
     if let Some(peer) = &account.peer {
-        row("outside at", Cell::plain(&peer.url));
+        row("outside at", TextCell::plain(&peer.url));
         if let (Some(binding), Some(version)) = (&peer.binding, &peer.protocol_version) {
-            row("speaks", Cell::plain(format!("A2A {version} over {binding}")));
+            row("speaks", TextCell::plain(format!("A2A {version} over {binding}")));
         }
-        row("key", Cell::plain(if peer.has_key { "given" } else { "none" }));
-        row("card", Cell::plain(peer.card_pin.as_deref().unwrap_or("not read yet")));
-        row("card pinned", Cell::plain(time::relative_or(peer.pinned_at, now, "never")));
+        row("key", TextCell::plain(if peer.has_key { "given" } else { "none" }));
+        row("card", TextCell::plain(peer.card_pin.as_deref().unwrap_or("not read yet")));
+        row("card pinned", TextCell::plain(time::relative_or(peer.pinned_at, now, "never")));
         if let Some(offered) = &peer.offered_pin {
             let how = format!("{offered}; if it is right: attache agents trust {}", account.name);
-            row("another card", Cell::styled(how, Style::Bad));
+            row("another card", TextCell::styled(how, TextStyle::Bad));
         }
         if let Some(problem) = &peer.problem {
-            row("trouble", Cell::styled(problem, Style::Bad));
+            row("trouble", TextCell::styled(problem, TextStyle::Bad));
         }
         return output.table(&table);
     }
     match &account.runtime {
         Some(runtime) => {
-            row("device", Cell::plain(runtime.device_name.as_deref().unwrap_or("unnamed")));
-            row("host", Cell::plain(runtime.labels.text_member("host_type").as_deref().unwrap_or("–")));
-            row("runtime", Cell::plain(runtime.runtime_id.to_string()));
-            row("paired", Cell::plain(time::relative(runtime.attached_at, now)));
-            row("last seen", Cell::plain(time::relative_or(runtime.last_heartbeat_at, now, "never")));
+            row("device", TextCell::plain(runtime.device_name.as_deref().unwrap_or("unnamed")));
+            row("host", TextCell::plain(runtime.labels.text_member("host_type").as_deref().unwrap_or("–")));
+            row("runtime", TextCell::plain(runtime.runtime_id.to_string()));
+            row("paired", TextCell::plain(time::relative(runtime.attached_at, now)));
+            row("last seen", TextCell::plain(time::relative_or(runtime.last_heartbeat_at, now, "never")));
         }
-        None => row("device", Cell::plain(format!("none; pair one: attache agents code {}", account.name))),
+        None => row("device", TextCell::plain(format!("none; pair one: attache agents code {}", account.name))),
     }
     output.table(&table)
 }
 
 /// An archived agent does not come back: its name is free for another one.
-async fn remove(context: &Context, hub: &Hub, agent: &str, yes: bool) -> Result<(), Failure> {
+async fn remove(context: &CommandContext, hub: &HubClient, agent: &str, yes: bool) -> Result<(), CommandFailure> {
     if !yes {
         let account = hub.account(agent).await.map_err(|error| explain(error, agent))?;
         let device = account.runtime.as_ref().and_then(|runtime| runtime.device_name.as_deref());
@@ -323,7 +335,7 @@ async fn remove(context: &Context, hub: &Hub, agent: &str, yes: bool) -> Result<
         let question =
             format!("Archive {}? This cannot be undone: it ends its runs{device}.", clean::line(&account.name));
         if prompt::confirm(context, &question)? == Some(false) {
-            return Err(Failure::new("cancelled", exit::FAILED, "nothing was archived"));
+            return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was archived"));
         }
     }
     hub.archive_account(agent).await.map_err(|error| explain(error, agent))?;
@@ -332,13 +344,13 @@ async fn remove(context: &Context, hub: &Hub, agent: &str, yes: bool) -> Result<
 }
 
 async fn register(
-    context: &Context,
-    hub: &Hub,
+    context: &CommandContext,
+    hub: &HubClient,
     request: &RegisterAgent,
     to_file: Option<&Path>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct CreatedAgentOutput<'a> {
         agent_id: &'a str,
         account_id: AgentId,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -349,11 +361,11 @@ async fn register(
     let key = registered.api_key.expose();
     if let Some(file) = to_file {
         home::write_private(file, format!("{key}\n").as_bytes())
-            .map_err(|error| Failure::file("write the key to", file, &error))?;
+            .map_err(|error| CommandFailure::file("write the key to", file, &error))?;
     }
     if output.is_json() {
         let api_key = to_file.is_none().then_some(key.as_str());
-        let shown = Shown { agent_id: &registered.agent_id, account_id: registered.account_id, api_key };
+        let shown = CreatedAgentOutput { agent_id: &registered.agent_id, account_id: registered.account_id, api_key };
         return output.json(&shown);
     }
     match to_file {
@@ -364,7 +376,12 @@ async fn register(
     Ok(())
 }
 
-async fn code(context: &Context, hub: &Hub, agent: &str, pin: Option<Pin>) -> Result<(), Failure> {
+async fn code(
+    context: &CommandContext,
+    hub: &HubClient,
+    agent: &str,
+    pin: Option<KeyPin>,
+) -> Result<(), CommandFailure> {
     let output = &context.output;
     let code = hub.create_pairing_code(agent).await.map_err(|error| explain(error, agent))?;
     if output.is_json() {
@@ -383,18 +400,18 @@ async fn code(context: &Context, hub: &Hub, agent: &str, pin: Option<Pin>) -> Re
     output.say(format_args!("  attache runtime pair {} --api-base {base}{pin}", code.pairing_code));
     if reachable.is_none() {
         output.say_styled(
-            Style::Busy,
+            TextStyle::Busy,
             "Only this machine reaches the hub. For a device elsewhere, start it with --listen 0.0.0.0:7800 --tls-self-signed,",
         );
-        output.say_styled(Style::Busy, "or behind a proxy with --public-url https://…, and make another code.");
+        output.say_styled(TextStyle::Busy, "or behind a proxy with --public-url https://…, and make another code.");
     }
     Ok(())
 }
 
-// === impl PeerArgs ===
+// === impl PeerAgentArgs ===
 
-impl PeerArgs {
-    fn request(self) -> Result<Option<PeerRequest>, Failure> {
+impl PeerAgentArgs {
+    fn request(self) -> Result<Option<PeerRequest>, CommandFailure> {
         let Some(url) = self.peer else { return Ok(None) };
         let key = match self.peer_key_file {
             Some(path) => Some(home::read_secret(&path)?.expose().trim().to_owned()),
@@ -405,11 +422,11 @@ impl PeerArgs {
 }
 
 /// An agent that is not there is usually a typing error.
-pub(super) fn explain(error: attache_client::Error, agent: &str) -> Failure {
-    let failure = Failure::from(error);
+pub(super) fn explain(error: attache_client::Error, agent: &str) -> CommandFailure {
+    let failure = CommandFailure::from(error);
     if failure.code != "not_found" {
         return failure;
     }
-    Failure { message: format!("there is no agent `{agent}`"), ..failure }
+    CommandFailure { message: format!("there is no agent `{agent}`"), ..failure }
         .hint("`attache agents` lists the agents that you can use.")
 }

@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use attache_client::{Hub, PermissionFilter};
+use attache_client::{HubClient, PermissionFilter};
 use attache_protocol::{
     PermissionId, Timestamp,
-    rules::permission::{Scope, State},
+    rules::permission::{DecisionScope, PermissionState},
     wire::{call::CallId, permission::DecisionRequest},
 };
 use clap::Subcommand;
 
 use super::page::{self, PageArgs};
 use crate::{
-    Context, Failure, amount, asked,
+    CommandContext, CommandFailure, amount,
     context::HubArgs,
     ids::IdArg,
-    names::Names,
-    output::{Cell, Style, Table, clean, time},
+    names::DisplayNames,
+    output::{TextCell, TextStyle, TextTable, clean, time},
+    tool_input,
 };
 
 /// Review what agents ask permission for, and decide
@@ -38,15 +39,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
     #[command(flatten)]
-    filter: Filter,
+    filter: ApprovalListArgs,
     #[command(subcommand)]
-    command: Option<Approvals>,
+    command: Option<ApprovalsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Approvals {
+enum ApprovalsCommand {
     /// List requests, newest first; without an option those that wait (what `attache approvals` does)
-    List(Filter),
+    List(ApprovalListArgs),
     /// Show exactly what one request asks for, and how it was decided
     Show {
         /// Its id, a part of it, or `last`
@@ -54,18 +55,18 @@ enum Approvals {
         request: IdArg,
     },
     /// Allow what a request asks for
-    Approve(Answer),
+    Approve(DecisionArgs),
     /// Deny what a request asks for
-    Deny(Answer),
+    Deny(DecisionArgs),
     /// List the answers that stand, and revoke one
-    Grants(GrantArgs),
+    Grants(GrantsArgs),
 }
 
 #[derive(Debug, Default, clap::Args)]
-struct Filter {
+struct ApprovalListArgs {
     /// Only in this state; `all` for every one
     #[arg(long, value_parser = parse_state, value_name = "pending|approved|denied|expired|cancelled|all")]
-    state: Option<Chosen>,
+    state: Option<ApprovalStateArg>,
     /// Only of this run (`run_…`, or a call's `a2a-…`)
     #[arg(long, value_name = "RUN")]
     run: Option<CallId>,
@@ -77,25 +78,25 @@ struct Filter {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Chosen {
+enum ApprovalStateArg {
     All,
-    One(State),
+    One(PermissionState),
 }
 
 #[derive(Debug, clap::Args)]
-struct Answer {
+struct DecisionArgs {
     /// The request's id as `attache approvals` shows it, a part of it, or `last`
     #[arg(value_parser = IdArg::of_permission)]
     request: IdArg,
     /// How far the answer reaches
     #[arg(long, default_value = "once", value_parser = parse_scope, value_name = "once|run|conversation|agent")]
-    scope: Scope,
+    scope: DecisionScope,
     /// Beyond once: for every tool with such a name, whatever its input (`*` stands for any characters)
     #[arg(long, value_name = "PATTERN")]
     tool_pattern: Option<String>,
     /// Beyond once: until then, like `30m`, `8h`, `7d` or `2027-01-31T12:00:00Z`
     #[arg(long, value_name = "TIME", value_parser = parse_until)]
-    until: Option<Until>,
+    until: Option<GrantExpiryArg>,
     /// Beyond once: only for requests over the same channel
     #[arg(long)]
     this_channel_only: bool,
@@ -105,22 +106,22 @@ struct Answer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Until {
+enum GrantExpiryArg {
     After(Duration),
     At(Timestamp),
 }
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-struct GrantArgs {
+struct GrantsArgs {
     #[command(flatten)]
     page: PageArgs,
     #[command(subcommand)]
-    command: Option<Grants>,
+    command: Option<GrantsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Grants {
+enum GrantsCommand {
     /// List the answers that stand and those that did (what `attache approvals grants` does)
     List(PageArgs),
     /// Make such requests wait for a person again
@@ -131,16 +132,16 @@ enum Grants {
     },
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or(Approvals::List(args.filter)) {
-        Approvals::List(filter) => list(&context, &hub, filter).await,
-        Approvals::Show { request } => show(&context, &hub, request.permission(&hub).await?).await,
-        Approvals::Approve(answer) => decide(&context, &hub, answer, Verdict::Yes).await,
-        Approvals::Deny(answer) => decide(&context, &hub, answer, Verdict::No).await,
-        Approvals::Grants(GrantArgs { page, command }) => match command.unwrap_or(Grants::List(page)) {
-            Grants::List(page) => grants(&context, &hub, &page).await,
-            Grants::Revoke { grant } => {
+    match args.command.unwrap_or(ApprovalsCommand::List(args.filter)) {
+        ApprovalsCommand::List(filter) => list(&context, &hub, filter).await,
+        ApprovalsCommand::Show { request } => show(&context, &hub, request.permission(&hub).await?).await,
+        ApprovalsCommand::Approve(answer) => decide(&context, &hub, answer, ApprovalVerdict::Yes).await,
+        ApprovalsCommand::Deny(answer) => decide(&context, &hub, answer, ApprovalVerdict::No).await,
+        ApprovalsCommand::Grants(GrantsArgs { page, command }) => match command.unwrap_or(GrantsCommand::List(page)) {
+            GrantsCommand::List(page) => grants(&context, &hub, &page).await,
+            GrantsCommand::Revoke { grant } => {
                 let grant = grant.grant(&hub).await?;
                 hub.revoke_grant(grant).await?;
                 context.output.say(format_args!("Revoked {grant}. Such requests wait for a person again."));
@@ -151,16 +152,16 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum ApprovalVerdict {
     Yes,
     No,
 }
 
-async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
+async fn list(context: &CommandContext, hub: &HubClient, filter: ApprovalListArgs) -> Result<(), CommandFailure> {
     let (output, now) = (&context.output, context.now());
-    let state = match filter.state.unwrap_or(Chosen::One(State::Pending)) {
-        Chosen::All => None,
-        Chosen::One(state) => Some(state),
+    let state = match filter.state.unwrap_or(ApprovalStateArg::One(PermissionState::Pending)) {
+        ApprovalStateArg::All => None,
+        ApprovalStateArg::One(state) => Some(state),
     };
     let query =
         PermissionFilter { state, run: filter.run.map(CallId::run), agent: filter.agent, page: filter.page.page() };
@@ -170,56 +171,58 @@ async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failur
     }
     if list.permission_requests.is_empty() {
         let words = match state {
-            Some(State::Pending) => "Nothing waits for an answer. What was decided: attache approvals list --state all",
+            Some(PermissionState::Pending) => {
+                "Nothing waits for an answer. What was decided: attache approvals list --state all"
+            }
             _ => "There are no such requests.",
         };
         output.say(words);
         return Ok(());
     }
-    let mut table = Table::new(&["ID", "STATE", "AGENT", "ASKED", "EXPIRES", "RISK", "TOOL", "WHAT"]);
+    let mut table = TextTable::new(&["ID", "STATE", "AGENT", "ASKED", "EXPIRES", "RISK", "TOOL", "WHAT"]);
     for request in &list.permission_requests {
         table.row([
-            Cell::plain(request.permission_request_id.to_string()),
+            TextCell::plain(request.permission_request_id.to_string()),
             state_cell(request.state),
-            Cell::plain(&request.agent_name),
-            Cell::plain(time::relative(request.requested_at, now)),
-            Cell::plain(match request.state {
-                State::Pending => time::relative_or(request.expires_at, now, "never"),
+            TextCell::plain(&request.agent_name),
+            TextCell::plain(time::relative(request.requested_at, now)),
+            TextCell::plain(match request.state {
+                PermissionState::Pending => time::relative_or(request.expires_at, now, "never"),
                 _ => "–".to_owned(),
             }),
-            Cell::plain(clean::exact_line(request.risk.as_deref().unwrap_or("–"))),
-            Cell::plain(clean::exact_line(&request.tool)),
-            Cell::plain(clean::exact_line(&asked::brief(request))),
+            TextCell::plain(clean::exact_line(request.risk.as_deref().unwrap_or("–"))),
+            TextCell::plain(clean::exact_line(&request.tool)),
+            TextCell::plain(clean::exact_line(&tool_input::request_summary(request))),
         ]);
     }
     output.table(&table)?;
     page::more(context, list.next_cursor.as_deref());
-    if state == Some(State::Pending) {
+    if state == Some(PermissionState::Pending) {
         output.say("Look closer: attache approvals show ID. Then: attache approvals approve ID, or deny ID");
     }
     Ok(())
 }
 
-async fn show(context: &Context, hub: &Hub, request: PermissionId) -> Result<(), Failure> {
+async fn show(context: &CommandContext, hub: &HubClient, request: PermissionId) -> Result<(), CommandFailure> {
     let output = &context.output;
     let request = hub.permission(request).await?;
     if output.is_json() {
         return output.json(&request);
     }
     let ids = [Some(request.runtime_id.to_string()), request.decided_by.clone()];
-    let names = Names::of(hub, ids.into_iter().flatten()).await;
-    output.table(&asked::facts(&request, &names, context.now()))?;
-    for (name, text) in asked::sections(&request) {
-        let heading = output.paint(Style::Dim, &clean::exact_line(&name));
+    let names = DisplayNames::of(hub, ids.into_iter().flatten()).await;
+    output.table(&tool_input::facts(&request, &names, context.now()))?;
+    for (name, text) in tool_input::sections(&request) {
+        let heading = output.paint(TextStyle::Dim, &clean::exact_line(&name));
         output.line(format_args!("\n{heading}\n{}", clean::exact(&text)))?;
     }
     if let Some(diff) = &request.diff {
-        output.line(format_args!("\n{}", output.paint(Style::Dim, "what would change")))?;
+        output.line(format_args!("\n{}", output.paint(TextStyle::Dim, "what would change")))?;
         for line in diff.trim_end_matches('\n').split('\n') {
-            output.line(output.paint(asked::diff_style(line), &clean::exact_line(line)))?;
+            output.line(output.paint(tool_input::diff_style(line), &clean::exact_line(line)))?;
         }
     }
-    if request.state == State::Pending {
+    if request.state == PermissionState::Pending {
         let id = request.permission_request_id;
         output.say(format_args!("\nAllow it: attache approvals approve {id}\nDeny it:  attache approvals deny {id}"));
         if request.hides_input() {
@@ -229,15 +232,20 @@ async fn show(context: &Context, hub: &Hub, request: PermissionId) -> Result<(),
     Ok(())
 }
 
-async fn decide(context: &Context, hub: &Hub, answer: Answer, verdict: Verdict) -> Result<(), Failure> {
+async fn decide(
+    context: &CommandContext,
+    hub: &HubClient,
+    answer: DecisionArgs,
+    verdict: ApprovalVerdict,
+) -> Result<(), CommandFailure> {
     let id = answer.request.permission(hub).await?;
     let request = DecisionRequest {
-        approved: verdict == Verdict::Yes,
+        approved: verdict == ApprovalVerdict::Yes,
         scope: answer.scope,
         tool_pattern: answer.tool_pattern,
         until: answer.until.map(|until| match until {
-            Until::After(wait) => context.now().plus(wait),
-            Until::At(at) => at,
+            GrantExpiryArg::After(wait) => context.now().plus(wait),
+            GrantExpiryArg::At(at) => at,
         }),
         this_channel_only: answer.this_channel_only,
         comment: answer.comment,
@@ -245,17 +253,17 @@ async fn decide(context: &Context, hub: &Hub, answer: Answer, verdict: Verdict) 
     let decided = hub.decide(id, &request).await;
     let decided = match decided {
         Ok(decided) => decided,
-        Err(error) => return Err(late(context, hub, error).await),
+        Err(error) => return Err(already_decided(context, hub, error).await),
     };
     if context.output.is_json() {
         return context.output.json(&decided);
     }
-    let (style, word) = if request.approved { (Style::Good, "Allowed") } else { (Style::Bad, "Denied") };
-    let scope = asked::scope(answer.scope);
+    let (style, word) = if request.approved { (TextStyle::Good, "Allowed") } else { (TextStyle::Bad, "Denied") };
+    let scope = tool_input::scope(answer.scope);
     let tool = clean::exact_line(&decided.tool).into_owned();
     let what = match (&request.tool_pattern, answer.scope) {
         (Some(pattern), _) => format!("every tool like `{}`", clean::exact_line(pattern)),
-        (None, Scope::Once) => tool,
+        (None, DecisionScope::Once) => tool,
         (None, _) => format!("{tool} for exactly this"),
     };
     let until = request.until.map(|until| format!(" until {until}")).unwrap_or_default();
@@ -274,15 +282,15 @@ async fn decide(context: &Context, hub: &Hub, answer: Answer, verdict: Verdict) 
 }
 
 /// Whoever is late is told who was first.
-async fn late(context: &Context, hub: &Hub, error: attache_client::Error) -> Failure {
+async fn already_decided(context: &CommandContext, hub: &HubClient, error: attache_client::Error) -> CommandFailure {
     let Some(decided) = error.decided() else { return error.into() };
-    let names = Names::of(hub, decided.permission_request.decided_by.iter()).await;
-    let message = format!("too late: {}", asked::verdict(&decided.permission_request, &names, context.now()));
-    let failure = Failure::from(error);
-    Failure { message, ..failure }
+    let names = DisplayNames::of(hub, decided.permission_request.decided_by.iter()).await;
+    let message = format!("too late: {}", tool_input::verdict(&decided.permission_request, &names, context.now()));
+    let failure = CommandFailure::from(error);
+    CommandFailure { message, ..failure }
 }
 
-async fn grants(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
+async fn grants(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Result<(), CommandFailure> {
     let (output, now) = (&context.output, context.now());
     let list = hub.grants(&page.page()).await?;
     if output.is_json() {
@@ -295,14 +303,15 @@ async fn grants(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Fai
         return Ok(());
     }
     let agents = list.permission_grants.iter().map(|grant| grant.agent_id.to_string());
-    let names = Names::of(hub, agents.chain(list.permission_grants.iter().map(|grant| grant.created_by.clone()))).await;
-    let mut table = Table::new(&["ID", "STATE", "ANSWER", "AGENT", "REACH", "ENDS", "BY", "WHAT"]);
+    let names =
+        DisplayNames::of(hub, agents.chain(list.permission_grants.iter().map(|grant| grant.created_by.clone()))).await;
+    let mut table = TextTable::new(&["ID", "STATE", "ANSWER", "AGENT", "REACH", "ENDS", "BY", "WHAT"]);
     for grant in &list.permission_grants {
         let (state, style) = match (grant.revoked_at, grant.ends_at()) {
-            (Some(_), _) => ("revoked", Style::Dim),
+            (Some(_), _) => ("revoked", TextStyle::Dim),
             // The hub's clock says when a run ended, and this machine's may be behind it.
-            (None, Some(end)) if grant.ended_at.is_some() || end <= now => ("ended", Style::Dim),
-            (None, _) => ("stands", Style::Good),
+            (None, Some(end)) if grant.ended_at.is_some() || end <= now => ("ended", TextStyle::Dim),
+            (None, _) => ("stands", TextStyle::Good),
         };
         let reach = match (grant.task_run_id, grant.conversation_id) {
             (Some(run), _) => format!(" {run}"),
@@ -311,18 +320,18 @@ async fn grants(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Fai
         };
         let channel = grant.channel_id.map(|channel| format!(" over {channel}")).unwrap_or_default();
         table.row([
-            Cell::plain(grant.grant_id.to_string()),
-            Cell::styled(state, style),
-            Cell::plain(if grant.approved { "allow" } else { "deny" }),
-            Cell::plain(names.get(grant.agent_id)),
-            Cell::plain(format!("{}{reach}{channel}", grant.scope.as_str())),
-            Cell::plain(time::relative_or(
+            TextCell::plain(grant.grant_id.to_string()),
+            TextCell::styled(state, style),
+            TextCell::plain(if grant.approved { "allow" } else { "deny" }),
+            TextCell::plain(names.get(grant.agent_id)),
+            TextCell::plain(format!("{}{reach}{channel}", grant.scope.as_str())),
+            TextCell::plain(time::relative_or(
                 grant.ends_at(),
                 now,
-                if grant.scope == Scope::Run { "with the run" } else { "never" },
+                if grant.scope == DecisionScope::Run { "with the run" } else { "never" },
             )),
-            Cell::plain(names.get(&grant.created_by)),
-            Cell::plain(match &grant.tool_pattern {
+            TextCell::plain(names.get(&grant.created_by)),
+            TextCell::plain(match &grant.tool_pattern {
                 Some(pattern) => clean::exact_line(pattern).into_owned(),
                 None => allowed(hub, grant.permission_request_id).await,
             }),
@@ -334,10 +343,10 @@ async fn grants(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Fai
 }
 
 /// The very thing that was decided on: its tool and command.
-async fn allowed(hub: &Hub, request: PermissionId) -> String {
+async fn allowed(hub: &HubClient, request: PermissionId) -> String {
     match hub.permission(request).await {
         Ok(request) => {
-            let (tool, brief) = (clean::exact_line(&request.tool).into_owned(), asked::brief(&request));
+            let (tool, brief) = (clean::exact_line(&request.tool).into_owned(), tool_input::request_summary(&request));
             format!("exactly {tool}: {}", clean::exact_line(&brief))
         }
         // It may be older than what is kept.
@@ -345,34 +354,36 @@ async fn allowed(hub: &Hub, request: PermissionId) -> String {
     }
 }
 
-pub(crate) fn state_cell(state: State) -> Cell {
+pub(crate) fn state_cell(state: PermissionState) -> TextCell {
     let style = match state {
-        State::Pending => Style::Busy,
-        State::Approved => Style::Good,
-        State::Denied => Style::Bad,
-        State::Expired | State::Cancelled => Style::Dim,
+        PermissionState::Pending => TextStyle::Busy,
+        PermissionState::Approved => TextStyle::Good,
+        PermissionState::Denied => TextStyle::Bad,
+        PermissionState::Expired | PermissionState::Cancelled => TextStyle::Dim,
     };
-    Cell::styled(state.as_str(), style)
+    TextCell::styled(state.as_str(), style)
 }
 
-fn parse_state(text: &str) -> Result<Chosen, String> {
+fn parse_state(text: &str) -> Result<ApprovalStateArg, String> {
     match text {
-        "all" => Ok(Chosen::All),
-        _ => State::from_text(text)
-            .map(Chosen::One)
+        "all" => Ok(ApprovalStateArg::All),
+        _ => PermissionState::from_text(text)
+            .map(ApprovalStateArg::One)
             .ok_or_else(|| "one of pending, approved, denied, expired, cancelled, all".to_owned()),
     }
 }
 
-fn parse_scope(text: &str) -> Result<Scope, String> {
-    Scope::from_text(text).ok_or_else(|| "one of once, run, conversation, agent".to_owned())
+fn parse_scope(text: &str) -> Result<DecisionScope, String> {
+    DecisionScope::from_text(text).ok_or_else(|| "one of once, run, conversation, agent".to_owned())
 }
 
-fn parse_until(text: &str) -> Result<Until, String> {
+fn parse_until(text: &str) -> Result<GrantExpiryArg, String> {
     if let Ok(at) = text.parse() {
-        return Ok(Until::At(at));
+        return Ok(GrantExpiryArg::At(at));
     }
-    amount::duration(text).map(Until::After).map_err(|_| "a time like 30m, 8h, 7d or 2027-01-31T12:00:00Z".to_owned())
+    amount::duration(text)
+        .map(GrantExpiryArg::After)
+        .map_err(|_| "a time like 30m, 8h, 7d or 2027-01-31T12:00:00Z".to_owned())
 }
 
 #[cfg(test)]
@@ -381,11 +392,11 @@ mod tests {
 
     #[test]
     fn a_time_is_a_distance_or_a_moment() {
-        let after = |seconds| Ok(Until::After(Duration::from_secs(seconds)));
+        let after = |seconds| Ok(GrantExpiryArg::After(Duration::from_secs(seconds)));
         assert_eq!(parse_until("30m"), after(1_800));
         assert_eq!(parse_until("7d"), after(604_800));
         let moment = "2027-01-31T12:00:00Z";
-        assert_eq!(parse_until(moment), Ok(Until::At(moment.parse().unwrap())));
+        assert_eq!(parse_until(moment), Ok(GrantExpiryArg::At(moment.parse().unwrap())));
         for wrong in ["", "d", "-1h", "0s", "7 d", "soon", "7é", "99999999999d"] {
             assert!(parse_until(wrong).is_err(), "{wrong}");
         }

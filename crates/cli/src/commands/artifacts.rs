@@ -5,16 +5,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_client::{Hub, Upload};
+use attache_client::{ArtifactSource, HubClient};
 use attache_protocol::{ArtifactId, ConversationId, RunId, WorkspaceId};
 use clap::Subcommand;
 use tokio::fs::File;
 
 use super::page::{Listing, PageArgs};
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
-    output::{Cell, time},
+    output::{TextCell, time},
 };
 
 /// List, download and upload artifacts
@@ -27,15 +27,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
     #[command(subcommand)]
-    command: Artifacts,
+    command: ArtifactsCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Artifacts {
+enum ArtifactsCommand {
     /// List the artifacts of a workspace
     List {
         /// A workspace, conversation or run (wsp_…, cnv_…, run_…)
-        place: Place,
+        place: ArtifactLocationArg,
         #[command(flatten)]
         page: PageArgs,
     },
@@ -49,7 +49,7 @@ enum Artifacts {
     /// Upload a file as an artifact
     Put {
         /// A workspace, conversation or run (wsp_…, cnv_…, run_…)
-        place: Place,
+        place: ArtifactLocationArg,
         file: PathBuf,
         /// The artifact's name [default: the file's]
         #[arg(long)]
@@ -61,39 +61,49 @@ enum Artifacts {
 
 /// How people name a workspace.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum ArtifactLocationArg {
     Workspace(WorkspaceId),
     Run(RunId),
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
     match args.command {
-        Artifacts::List { place, page } => list(&context, &hub, place, &page).await,
-        Artifacts::Get { artifact, output } => get(&context, &hub, artifact, output.as_deref()).await,
-        Artifacts::Put { place, file, name, media_type } => {
+        ArtifactsCommand::List { place, page } => list(&context, &hub, place, &page).await,
+        ArtifactsCommand::Get { artifact, output } => get(&context, &hub, artifact, output.as_deref()).await,
+        ArtifactsCommand::Put { place, file, name, media_type } => {
             put(&context, &hub, place, &file, name.as_deref(), media_type.as_deref()).await
         }
     }
 }
 
-async fn list(context: &Context, hub: &Hub, place: Place, page: &PageArgs) -> Result<(), Failure> {
+async fn list(
+    context: &CommandContext,
+    hub: &HubClient,
+    place: ArtifactLocationArg,
+    page: &PageArgs,
+) -> Result<(), CommandFailure> {
     let list = hub.artifacts(place.workspace(hub).await?, &page.page()).await?;
     let next_cursor = list.next_cursor.as_deref();
     let when_empty = "There are no artifacts here.";
     Listing { answer: &list, items: &list.artifacts, next_cursor, when_empty }.print(
         context,
         &[
-            ("ID", &|artifact| Cell::plain(artifact.artifact_id.to_string())),
-            ("SIZE", &|artifact| Cell::plain(time::size(artifact.size))),
-            ("TYPE", &|artifact| Cell::plain(&artifact.media_type)),
-            ("CREATED", &|artifact| Cell::plain(time::relative(artifact.created_at, context.now()))),
-            ("NAME", &|artifact| Cell::strong(&artifact.name)),
+            ("ID", &|artifact| TextCell::plain(artifact.artifact_id.to_string())),
+            ("SIZE", &|artifact| TextCell::plain(time::size(artifact.size))),
+            ("TYPE", &|artifact| TextCell::plain(&artifact.media_type)),
+            ("CREATED", &|artifact| TextCell::plain(time::relative(artifact.created_at, context.now()))),
+            ("NAME", &|artifact| TextCell::strong(&artifact.name)),
         ],
     )
 }
 
-async fn get(context: &Context, hub: &Hub, artifact: ArtifactId, to: Option<&Path>) -> Result<(), Failure> {
+async fn get(
+    context: &CommandContext,
+    hub: &HubClient,
+    artifact: ArtifactId,
+    to: Option<&Path>,
+) -> Result<(), CommandFailure> {
     let mut download = hub.artifact(artifact).await?;
     let Some(path) = to else {
         let mut out = io::stdout().lock();
@@ -106,7 +116,7 @@ async fn get(context: &Context, hub: &Hub, artifact: ArtifactId, to: Option<&Pat
     let mut draft = path.as_os_str().to_owned();
     draft.push(".part");
     let draft = PathBuf::from(draft);
-    let failed = |error: io::Error| Failure::file("write", path, &error);
+    let failed = |error: io::Error| CommandFailure::file("write", path, &error);
     let received = async {
         let mut file = File::create(&draft).await.map_err(failed)?;
         let mut size = 0;
@@ -132,24 +142,26 @@ async fn get(context: &Context, hub: &Hub, artifact: ArtifactId, to: Option<&Pat
 }
 
 async fn put(
-    context: &Context,
-    hub: &Hub,
-    place: Place,
+    context: &CommandContext,
+    hub: &HubClient,
+    place: ArtifactLocationArg,
     path: &Path,
     name: Option<&str>,
     media_type: Option<&str>,
-) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::file("read", path, &error);
+) -> Result<(), CommandFailure> {
+    let failed = |error: io::Error| CommandFailure::file("read", path, &error);
     let file = File::open(path).await.map_err(failed)?;
     let metadata = file.metadata().await.map_err(failed)?;
     if !metadata.is_file() {
-        return Err(Failure::usage(format!("{} is not a file", path.display())).hint("Upload one file at a time."));
+        return Err(
+            CommandFailure::usage(format!("{} is not a file", path.display())).hint("Upload one file at a time.")
+        );
     }
     let own = path.file_name().and_then(|name| name.to_str());
     let name = name.or(own).ok_or_else(|| {
-        Failure::usage("the file's name is not valid UTF-8").hint("Give the artifact a name with --name.")
+        CommandFailure::usage("the file's name is not valid UTF-8").hint("Give the artifact a name with --name.")
     })?;
-    let upload = Upload::File { file, size: metadata.len() };
+    let upload = ArtifactSource::File { file, size: metadata.len() };
     let artifact = hub.put_artifact(place.workspace(hub).await?, name, media_type, upload).await?;
     if context.output.is_json() {
         return context.output.json(&artifact);
@@ -159,10 +171,10 @@ async fn put(
     Ok(())
 }
 
-// === impl Place ===
+// === impl ArtifactLocationArg ===
 
-impl Place {
-    async fn workspace(self, hub: &Hub) -> Result<WorkspaceId, Failure> {
+impl ArtifactLocationArg {
+    async fn workspace(self, hub: &HubClient) -> Result<WorkspaceId, CommandFailure> {
         match self {
             Self::Workspace(workspace) => Ok(workspace),
             Self::Run(run) => Ok(hub.run(run).await?.workspace_id),
@@ -170,7 +182,7 @@ impl Place {
     }
 }
 
-impl std::str::FromStr for Place {
+impl std::str::FromStr for ArtifactLocationArg {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {

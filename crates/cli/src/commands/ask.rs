@@ -4,7 +4,7 @@ mod attachment;
 
 use std::{io::Read as _, path::PathBuf, time::Duration};
 
-use attache_client::{Call, Client, Hub, Page, RunFilter};
+use attache_client::{CallBuilder, Client, HubClient, PageQuery, RunFilter};
 use attache_protocol::{
     ConversationId, Json, RunId,
     error::exit,
@@ -13,11 +13,11 @@ use attache_protocol::{
 use clap::ValueEnum;
 
 use crate::{
-    Context, Failure, amount,
+    CommandContext, CommandFailure, amount,
     context::HubArgs,
-    follow::{self, Ended, Follower, Show},
+    follow::{self, FollowEnd, FollowOutput, RunFollower},
     ids::IdArg,
-    queue,
+    queue_reason,
 };
 
 /// Give an agent a task and follow it to the end
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     callback: Option<String>,
     /// Limits that the agent's device must enforce, or refuse the task: cwd-only, no-network, no-exec
     #[arg(long, value_name = "LIMIT,…", value_delimiter = ',')]
-    sandbox: Vec<Limit>,
+    sandbox: Vec<SandboxLimitArg>,
     /// The most tokens that the run may use
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     tokens: Option<u64>,
@@ -86,7 +86,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Limit {
+enum SandboxLimitArg {
     /// Nothing outside the working folder
     CwdOnly,
     NoNetwork,
@@ -98,21 +98,21 @@ enum Limit {
 /// bytes of three. Larger ones are artifacts, which the device fetches.
 const MAX_INLINE: u64 = 700 * 1024;
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let text = if args.task == "-" { read_all("the task")? } else { args.task.clone() };
     if text.trim().is_empty() {
-        return Err(Failure::usage("the task is empty").hint("Say what to do: attache ask AGENT \"…\""));
+        return Err(CommandFailure::usage("the task is empty").hint("Say what to do: attache ask AGENT \"…\""));
     }
     let hub = context.hub(&args.hub)?;
     if !args.no_wait {
         // A key that may call but not read would start work whose answer it cannot see.
-        let newest = RunFilter { page: Page { limit: Some(1), cursor: None }, ..RunFilter::default() };
+        let newest = RunFilter { page: PageQuery { limit: Some(1), cursor: None }, ..RunFilter::default() };
         hub.runs(&newest).await.map_err(|error| {
-            let failure = Failure::from(error);
+            let failure = CommandFailure::from(error);
             match failure.exit {
                 exit::DENIED => {
                     let message = format!("nothing was started: this key cannot follow a run ({})", failure.message);
-                    Failure { message, ..failure }
+                    CommandFailure { message, ..failure }
                 }
                 _ => failure,
             }
@@ -139,36 +139,41 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         return Ok(());
     }
     if !context.output.is_json() {
-        queue::explain_new(&context, &hub, run).await;
+        queue_reason::explain_new(&context, &hub, run).await;
     }
-    let show = if context.output.is_json() { Show::Nothing } else { Show::Answer };
+    let show = if context.output.is_json() { FollowOutput::Nothing } else { FollowOutput::Answer };
     let limit = args.timeout.map(Duration::from_secs);
-    let mut follower = Follower::new(&context, show).with_hub(&args.hub).typing().streaming(args.stream);
+    let mut follower = RunFollower::new(&context, show).with_hub(&args.hub).typing().streaming(args.stream);
     let ended = follower.follow(&hub, run, 0, limit).await;
     drop(follower);
     match ended? {
-        Ended::Run(run) => {
+        FollowEnd::Run(run) => {
             if context.output.is_json() {
                 context.output.json(&run)?;
             }
             follow::verdict(&run)
         }
-        Ended::TimedOut => {
-            let what = give_up(&context, &hub, run, &args, "timed out").await?;
+        FollowEnd::TimedOut => {
+            let what = cancel_or_leave(&context, &hub, run, &args, "timed out").await?;
             let message = format!("no answer within {} seconds; {what}", args.timeout.unwrap_or_default());
-            Err(Failure::new("timed_out", exit::TIMED_OUT, message)
+            Err(CommandFailure::new("timed_out", exit::TIMED_OUT, message)
                 .hint(format!("See it with: attache runs show {run}")))
         }
-        Ended::Interrupted => {
-            let what = give_up(&context, &hub, run, &args, "interrupted").await?;
-            Err(Failure::new("cancelled", exit::FAILED, format!("interrupted; {what}"))
+        FollowEnd::Interrupted => {
+            let what = cancel_or_leave(&context, &hub, run, &args, "interrupted").await?;
+            Err(CommandFailure::new("cancelled", exit::FAILED, format!("interrupted; {what}"))
                 .hint(format!("See it with: attache runs show {run}")))
         }
     }
 }
 
 /// What the arguments ask for. A request whose answer got lost is sent again and makes one run.
-fn call(hub: &Hub, text: String, (conversation, parts): (Option<ConversationId>, Vec<Part>), args: &Args) -> Call {
+fn call(
+    hub: &HubClient,
+    text: String,
+    (conversation, parts): (Option<ConversationId>, Vec<Part>),
+    args: &Args,
+) -> CallBuilder {
     let mut call = Client::from(hub.clone()).call(text).agent_type(&args.agent);
     if let Some(conversation) = conversation {
         call = call.conversation(conversation);
@@ -184,9 +189,9 @@ fn call(hub: &Hub, text: String, (conversation, parts): (Option<ConversationId>,
     }
     if !args.sandbox.is_empty() {
         call = call.sandbox(args.sandbox.iter().fold(Sandbox::default(), |sandbox, limit| match limit {
-            Limit::CwdOnly => Sandbox { cwd_only: Some(true), ..sandbox },
-            Limit::NoNetwork => Sandbox { allow_network: Some(false), ..sandbox },
-            Limit::NoExec => Sandbox { allow_exec: Some(false), ..sandbox },
+            SandboxLimitArg::CwdOnly => Sandbox { cwd_only: Some(true), ..sandbox },
+            SandboxLimitArg::NoNetwork => Sandbox { allow_network: Some(false), ..sandbox },
+            SandboxLimitArg::NoExec => Sandbox { allow_exec: Some(false), ..sandbox },
         }));
     }
     if args.tokens.is_some() || args.cost.is_some() {
@@ -202,30 +207,37 @@ fn call(hub: &Hub, text: String, (conversation, parts): (Option<ConversationId>,
 }
 
 /// The hub's own hint lists the agents that there are.
-fn explain(error: attache_client::Error, args: &Args) -> Failure {
-    let failure = Failure::from(error);
+fn explain(error: attache_client::Error, args: &Args) -> CommandFailure {
+    let failure = CommandFailure::from(error);
     match &args.conversation {
         _ if failure.code != "not_found" => failure,
-        Some(conversation) => Failure {
+        Some(conversation) => CommandFailure {
             message: format!("there is no agent `{}`, or no conversation {conversation}", args.agent),
             hint: "`attache agents` and `attache conversations` list what you can use.".to_owned(),
             ..failure
         },
-        None => Failure { message: format!("there is no agent `{}`", args.agent), ..failure },
+        None => CommandFailure { message: format!("there is no agent `{}`", args.agent), ..failure },
     }
 }
 
 /// Everything that standard input has to say.
-pub(super) fn read_all(what: &str) -> Result<String, Failure> {
+pub(super) fn read_all(what: &str) -> Result<String, CommandFailure> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|error| {
-        Failure::usage(format!("cannot read {what} from standard input: {error}")).hint("It must be text in UTF-8.")
+        CommandFailure::usage(format!("cannot read {what} from standard input: {error}"))
+            .hint("It must be text in UTF-8.")
     })?;
     Ok(text)
 }
 
 /// Ends the run unless it was asked to be left alone, and says what became of it.
-async fn give_up(context: &Context, hub: &Hub, run: RunId, args: &Args, reason: &str) -> Result<String, Failure> {
+async fn cancel_or_leave(
+    context: &CommandContext,
+    hub: &HubClient,
+    run: RunId,
+    args: &Args,
+    reason: &str,
+) -> Result<String, CommandFailure> {
     if args.no_cancel {
         return Ok(format!("the run goes on (attache watch {run})"));
     }

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_client::{Hub, a2a::verify::verify_text};
+use attache_client::{HubClient, a2a::verify::verify_text};
 use attache_protocol::{
     EventKind, Json, Timestamp,
     error::exit,
@@ -16,10 +16,10 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
-    names::Names,
-    output::{Cell, Style, Table, time},
+    names::DisplayNames,
+    output::{TextCell, TextStyle, TextTable, time},
 };
 
 /// Read, verify and export the audit log
@@ -40,13 +40,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
     #[command(flatten)]
-    entries: Entries,
+    entries: AuditListArgs,
     #[command(subcommand)]
-    command: Option<Audit>,
+    command: Option<AuditCommand>,
 }
 
 #[derive(Debug, clap::Args)]
-struct Entries {
+struct AuditListArgs {
     /// Start after this number [default: show the newest]
     #[arg(long, value_name = "SEQ")]
     after: Option<i64>,
@@ -56,9 +56,9 @@ struct Entries {
 }
 
 #[derive(Debug, Subcommand)]
-enum Audit {
+enum AuditCommand {
     /// List entries (what `attache audit` does)
-    List(Entries),
+    List(AuditListArgs),
     /// Recompute the hash chain; exit 1 when it is broken
     Verify {
         /// Check an exported file instead of the hub
@@ -76,7 +76,7 @@ enum Audit {
 
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Verdict {
+struct AuditVerification {
     ok: bool,
     /// How many rows were checked.
     rows: u64,
@@ -90,7 +90,7 @@ struct Verdict {
     broken_at: Option<i64>,
     /// What is wrong with it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<Problem>,
+    problem: Option<AuditProblem>,
     /// Rows before these are not in the file, so the first row of the file is believed as it is.
     start_missing: bool,
 }
@@ -98,7 +98,7 @@ struct Verdict {
 /// How a log can fail to be what it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Problem {
+enum AuditProblem {
     /// A row is missing, new or other than it was.
     Changed,
     /// Rows were removed that retention would have kept.
@@ -109,7 +109,7 @@ enum Problem {
 
 /// What an export or a checkpoint says about the log as it was.
 #[derive(Debug)]
-struct Earlier {
+struct AuditCheckpoint {
     head: i64,
     hash: String,
     /// When that row was the newest, at the latest.
@@ -118,22 +118,22 @@ struct Earlier {
 
 /// Checks rows one after another.
 #[derive(Debug)]
-struct Chain {
+struct ChainVerifier {
     hash: [u8; 32],
     first: i64,
     head: i64,
     rows: u64,
-    broken_at: Option<(i64, Problem)>,
+    broken_at: Option<(i64, AuditProblem)>,
     /// The rows that retention says it has removed.
     removed: Option<i64>,
 }
 
-const PAGE: u32 = 200;
+const PAGE_SIZE: u32 = 200;
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    match args.command.unwrap_or(Audit::List(args.entries)) {
-        Audit::Verify { file: Some(file), .. } => finish(&context, &verify_file(&file)?),
-        Audit::Verify { file: None, against } => {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
+    match args.command.unwrap_or(AuditCommand::List(args.entries)) {
+        AuditCommand::Verify { file: Some(file), .. } => finish(&context, &verify_file(&file)?),
+        AuditCommand::Verify { file: None, against } => {
             let earlier = match against.as_deref().map(read_earlier).transpose()? {
                 Some(Err(broken)) => return finish(&context, &broken),
                 Some(Ok(earlier)) => Some(earlier),
@@ -142,20 +142,22 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             let verdict = verify(&context.hub(&args.hub)?, earlier.as_ref(), context.now()).await?;
             finish(&context, &verdict)
         }
-        Audit::Checkpoint => {
+        AuditCommand::Checkpoint => {
             let page = context.hub(&args.hub)?.audit(i64::MAX / 2, Some(1)).await?;
             let checkpoint = page.checkpoint.ok_or_else(|| {
-                Failure::failed("this hub signs no checkpoints")
+                CommandFailure::failed("this hub signs no checkpoints")
                     .hint("Update the hub, or keep an export: attache audit export")
             })?;
             context.output.json(&checkpoint)
         }
-        Audit::List(Entries { after, limit }) => list(&context, &context.hub(&args.hub)?, after, limit).await,
-        Audit::Export => export(&context.hub(&args.hub)?).await,
+        AuditCommand::List(AuditListArgs { after, limit }) => {
+            list(&context, &context.hub(&args.hub)?, after, limit).await
+        }
+        AuditCommand::Export => export(&context.hub(&args.hub)?).await,
     }
 }
 
-async fn list(context: &Context, hub: &Hub, after: Option<i64>, limit: u32) -> Result<(), Failure> {
+async fn list(context: &CommandContext, hub: &HubClient, after: Option<i64>, limit: u32) -> Result<(), CommandFailure> {
     let output = &context.output;
     let after = match after {
         Some(after) => after,
@@ -165,16 +167,16 @@ async fn list(context: &Context, hub: &Hub, after: Option<i64>, limit: u32) -> R
     if output.is_json() {
         return output.json(&page);
     }
-    let names = Names::of(hub, page.events.iter().map(|row| &row.actor)).await;
-    let mut table = Table::new(&["SEQ", "WHEN", "WHAT", "WHO", "RUN", "DATA"]);
+    let names = DisplayNames::of(hub, page.events.iter().map(|row| &row.actor)).await;
+    let mut table = TextTable::new(&["SEQ", "WHEN", "WHAT", "WHO", "RUN", "DATA"]);
     for row in &page.events {
         table.row([
-            Cell::dim(row.seq.to_string()),
-            Cell::plain(time::relative(row.at, context.now())),
-            Cell::strong(&row.kind),
-            Cell::plain(names.get(&row.actor)),
-            Cell::plain(row.run.map_or_else(|| "–".to_owned(), |run| run.to_string())),
-            Cell::excerpt(row.data.get()),
+            TextCell::dim(row.seq.to_string()),
+            TextCell::plain(time::relative(row.at, context.now())),
+            TextCell::strong(&row.kind),
+            TextCell::plain(names.get(&row.actor)),
+            TextCell::plain(row.run.map_or_else(|| "–".to_owned(), |run| run.to_string())),
+            TextCell::excerpt(row.data.get()),
         ]);
     }
     output.table(&table)?;
@@ -185,10 +187,13 @@ async fn list(context: &Context, hub: &Hub, after: Option<i64>, limit: u32) -> R
 }
 
 /// Reads the log page by page, from its retention floor to its head as it was at the beginning.
-async fn pages(hub: &Hub, mut each: impl FnMut(&AuditPage) -> Result<(), Failure>) -> Result<(), Failure> {
+async fn pages(
+    hub: &HubClient,
+    mut each: impl FnMut(&AuditPage) -> Result<(), CommandFailure>,
+) -> Result<(), CommandFailure> {
     let mut after = 0;
     loop {
-        let page = hub.audit(after, Some(PAGE)).await?;
+        let page = hub.audit(after, Some(PAGE_SIZE)).await?;
         each(&page)?;
         if page.events.is_empty() || page.next >= page.head {
             return Ok(());
@@ -198,11 +203,15 @@ async fn pages(hub: &Hub, mut each: impl FnMut(&AuditPage) -> Result<(), Failure
 }
 
 /// The log must go on from the row that `earlier` ends with, unless retention has removed that in its time.
-async fn verify(hub: &Hub, earlier: Option<&Earlier>, now: Timestamp) -> Result<Verdict, Failure> {
-    let mut chain: Option<Chain> = None;
+async fn verify(
+    hub: &HubClient,
+    earlier: Option<&AuditCheckpoint>,
+    now: Timestamp,
+) -> Result<AuditVerification, CommandFailure> {
+    let mut chain: Option<ChainVerifier> = None;
     let mut kept_for = None;
     pages(hub, |page| {
-        let begin = || Chain::after(page.floor, log::unhex(&page.floor_hash).unwrap_or(log::GENESIS));
+        let begin = || ChainVerifier::after(page.floor, log::unhex(&page.floor_hash).unwrap_or(log::GENESIS));
         let chain = chain.get_or_insert_with(begin);
         kept_for = page.kept_for_ms;
         for row in &page.events {
@@ -214,24 +223,24 @@ async fn verify(hub: &Hub, earlier: Option<&Earlier>, now: Timestamp) -> Result<
         Ok(())
     })
     .await?;
-    let mut chain = chain.unwrap_or_else(|| Chain::after(0, log::GENESIS));
+    let mut chain = chain.unwrap_or_else(|| ChainVerifier::after(0, log::GENESIS));
     chain.explain_floor();
     if let Some(earlier) = earlier {
-        chain.reach(earlier.head);
+        chain.note_last_row(earlier.head);
         let due = kept_for.map(|kept| earlier.at.millis().saturating_add(kept));
         if due.is_none_or(|due| now.millis() < due) {
-            chain.must_hold(earlier.head);
+            chain.forbid_removal(earlier.head);
         }
     }
     Ok(chain.verdict())
 }
 
 /// An export or a checkpoint; an export that does not fit itself is told at once.
-fn read_earlier(path: &Path) -> Result<Result<Earlier, Verdict>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
+fn read_earlier(path: &Path) -> Result<Result<AuditCheckpoint, AuditVerification>, CommandFailure> {
+    let text = std::fs::read_to_string(path).map_err(|error| CommandFailure::file("read", path, &error))?;
     if let Ok(checkpoint) = serde_json::from_str::<Checkpoint>(&text) {
         verify_text(&checkpoint.message(), &checkpoint.signature, &Json::of(&checkpoint.key)).map_err(|_| {
-            Failure::new(
+            CommandFailure::new(
                 "checkpoint_invalid",
                 exit::FAILED,
                 format!("{} was changed: its signature does not fit", path.display()),
@@ -239,56 +248,56 @@ fn read_earlier(path: &Path) -> Result<Result<Earlier, Verdict>, Failure> {
             .hint("Use the file as the hub printed it.")
         })?;
         let Checkpoint { seq: head, hash, at, .. } = checkpoint;
-        return Ok(Ok(Earlier { head, hash, at }));
+        return Ok(Ok(AuditCheckpoint { head, hash, at }));
     }
     let verdict = verify_file(path)?;
     if !verdict.ok {
         return Ok(Err(verdict));
     }
-    let last = text.lines().next_back().and_then(|line| serde_json::from_str::<log::Row>(line).ok());
+    let last = text.lines().next_back().and_then(|line| serde_json::from_str::<log::LogRow>(line).ok());
     let at = last.map_or(Timestamp::default(), |row| row.at);
-    Ok(Ok(Earlier { head: verdict.head, hash: verdict.hash, at }))
+    Ok(Ok(AuditCheckpoint { head: verdict.head, hash: verdict.hash, at }))
 }
 
 /// An export begins with its first row; the hash before it can only be believed when that row is the very first.
-fn verify_file(path: &Path) -> Result<Verdict, Failure> {
-    let failed = |error: io::Error| Failure::file("read", path, &error);
+fn verify_file(path: &Path) -> Result<AuditVerification, CommandFailure> {
+    let failed = |error: io::Error| CommandFailure::file("read", path, &error);
     let file = std::fs::File::open(path).map_err(failed)?;
-    let mut chain: Option<Chain> = None;
+    let mut chain: Option<ChainVerifier> = None;
     let mut start_missing = false;
     for (index, line) in io::BufReader::new(file).lines().enumerate() {
         let line = line.map_err(failed)?;
-        let row: log::Row = serde_json::from_str(&line).map_err(|error| {
-            Failure::failed(format!("line {} of {} is not a row of the log: {error}", index + 1, path.display()))
+        let row: log::LogRow = serde_json::from_str(&line).map_err(|error| {
+            CommandFailure::failed(format!("line {} of {} is not a row of the log: {error}", index + 1, path.display()))
                 .hint("Export it again: attache audit export")
         })?;
         match &mut chain {
             Some(chain) => chain.take(&row),
             None if row.seq == 1 => {
-                let mut first = Chain::after(0, log::GENESIS);
+                let mut first = ChainVerifier::after(0, log::GENESIS);
                 first.take(&row);
                 chain = Some(first);
             }
             None => {
                 start_missing = true;
-                chain = Some(Chain::after(row.seq, log::unhex(&row.hash).unwrap_or(log::GENESIS)));
+                chain = Some(ChainVerifier::after(row.seq, log::unhex(&row.hash).unwrap_or(log::GENESIS)));
             }
         }
     }
     let chain = chain.ok_or_else(|| {
-        Failure::usage(format!("{} is empty: there is nothing to check", path.display()))
+        CommandFailure::usage(format!("{} is empty: there is nothing to check", path.display()))
             .hint("Export the log again: attache audit export > FILE")
     })?;
-    Ok(Verdict { start_missing, ..chain.verdict() })
+    Ok(AuditVerification { start_missing, ..chain.verdict() })
 }
 
-fn finish(context: &Context, verdict: &Verdict) -> Result<(), Failure> {
+fn finish(context: &CommandContext, verdict: &AuditVerification) -> Result<(), CommandFailure> {
     let output = &context.output;
     if output.is_json() {
         output.json(verdict)?;
     } else if verdict.ok {
-        let good = output.paint(Style::Good, "intact");
-        let Verdict { rows, first, head, hash, .. } = verdict;
+        let good = output.paint(TextStyle::Good, "intact");
+        let AuditVerification { rows, first, head, hash, .. } = verdict;
         if *rows == 0 {
             output.line(format_args!("{good}: no rows after {head}, hash {hash}"))?;
         } else {
@@ -298,25 +307,25 @@ fn finish(context: &Context, verdict: &Verdict) -> Result<(), Failure> {
     if verdict.start_missing && !output.is_json() {
         let believed = verdict.first - 1;
         output.say_styled(
-            Style::Busy,
+            TextStyle::Busy,
             format_args!("The start is missing: the file begins with row {believed}, which is believed as it is."),
         );
     }
     let seq = verdict.broken_at.unwrap_or(verdict.head);
     let message = match verdict.problem {
         None => return Ok(()),
-        Some(Problem::Changed) => format!("the log was changed at row {seq}"),
-        Some(Problem::RemovedEarly) => format!("rows up to {seq} were removed before their time"),
-        Some(Problem::RemovalUnrecorded) => {
+        Some(AuditProblem::Changed) => format!("the log was changed at row {seq}"),
+        Some(AuditProblem::RemovedEarly) => format!("rows up to {seq} were removed before their time"),
+        Some(AuditProblem::RemovalUnrecorded) => {
             format!("rows up to {seq} are missing, and the log does not say that retention removed them")
         }
     };
-    Err(Failure::new("chain_broken", exit::FAILED, message).hint(
+    Err(CommandFailure::new("chain_broken", exit::FAILED, message).hint(
         "Keep a copy of the data folder as it is, and compare with an earlier export or checkpoint: attache audit verify --against FILE",
     ))
 }
 
-async fn export(hub: &Hub) -> Result<(), Failure> {
+async fn export(hub: &HubClient) -> Result<(), CommandFailure> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     pages(hub, |page| {
         for row in &page.events {
@@ -329,22 +338,22 @@ async fn export(hub: &Hub) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-// === impl Chain ===
+// === impl ChainVerifier ===
 
-impl Chain {
+impl ChainVerifier {
     const fn after(head: i64, hash: [u8; 32]) -> Self {
         Self { hash, first: head + 1, head, rows: 0, broken_at: None, removed: None }
     }
 
-    fn take(&mut self, row: &log::Row) {
+    fn take(&mut self, row: &log::LogRow) {
         if self.broken_at.is_some() {
             return;
         }
         if row.seq != self.head + 1 || !row.follows(&self.hash) {
-            return self.fail(row.seq, Problem::Changed);
+            return self.fail(row.seq, AuditProblem::Changed);
         }
         if row.kind == EventKind::LogRemoved
-            && let Ok(removal) = row.data.parse::<log::Removal>()
+            && let Ok(removal) = row.data.parse::<log::LogRemoval>()
         {
             self.removed = Some(removal.through);
         }
@@ -353,21 +362,21 @@ impl Chain {
         self.rows += 1;
     }
 
-    fn fail(&mut self, seq: i64, problem: Problem) {
+    fn fail(&mut self, seq: i64, problem: AuditProblem) {
         self.broken_at.get_or_insert((seq, problem));
     }
 
     /// The row that was taken last was known by this hash.
     fn expect(&mut self, hash: &str) {
         if log::hex(&self.hash) != hash {
-            self.fail(self.head, Problem::Changed);
+            self.fail(self.head, AuditProblem::Changed);
         }
     }
 
     /// There were rows up to this one.
-    fn reach(&mut self, seq: i64) {
+    fn note_last_row(&mut self, seq: i64) {
         if self.head < seq {
-            self.fail(self.head + 1, Problem::Changed);
+            self.fail(self.head + 1, AuditProblem::Changed);
         }
     }
 
@@ -375,22 +384,22 @@ impl Chain {
     fn explain_floor(&mut self) {
         let floor = self.first - 1;
         if floor > 0 && self.removed != Some(floor) {
-            self.fail(floor, Problem::RemovalUnrecorded);
+            self.fail(floor, AuditProblem::RemovalUnrecorded);
         }
     }
 
     /// This row is too young to be removed.
-    fn must_hold(&mut self, seq: i64) {
+    fn forbid_removal(&mut self, seq: i64) {
         if seq < self.first {
-            self.fail(self.first - 1, Problem::RemovedEarly);
+            self.fail(self.first - 1, AuditProblem::RemovedEarly);
         }
     }
 
-    fn verdict(self) -> Verdict {
+    fn verdict(self) -> AuditVerification {
         let Self { hash, first, head, rows, broken_at, .. } = self;
         let (broken_at, problem) = broken_at.unzip();
         let ok = broken_at.is_none();
-        Verdict { ok, rows, first, head, hash: log::hex(&hash), broken_at, problem, start_missing: false }
+        AuditVerification { ok, rows, first, head, hash: log::hex(&hash), broken_at, problem, start_missing: false }
     }
 }
 
@@ -398,11 +407,11 @@ impl Chain {
 mod tests {
     use super::*;
 
-    fn rows(count: i64) -> Vec<log::Row> {
+    fn rows(count: i64) -> Vec<log::LogRow> {
         let mut hash = log::GENESIS;
         (1..=count)
             .map(|seq| {
-                let mut row = log::Row {
+                let mut row = log::LogRow {
                     seq,
                     at: Timestamp::from_millis(seq),
                     actor: "system".to_owned(),
@@ -419,8 +428,8 @@ mod tests {
             .collect()
     }
 
-    fn check(rows: &[log::Row]) -> Verdict {
-        let mut chain = Chain::after(0, log::GENESIS);
+    fn check(rows: &[log::LogRow]) -> AuditVerification {
+        let mut chain = ChainVerifier::after(0, log::GENESIS);
         rows.iter().for_each(|row| chain.take(row));
         chain.verdict()
     }
@@ -446,17 +455,17 @@ mod tests {
     fn rows_that_an_export_had_must_still_be_there_and_the_same() {
         let whole = rows(5);
         let after = |count: usize| {
-            let mut chain = Chain::after(0, log::GENESIS);
+            let mut chain = ChainVerifier::after(0, log::GENESIS);
             whole[..count].iter().for_each(|row| chain.take(row));
             chain
         };
-        let broken = |count, change: &dyn Fn(&mut Chain)| {
+        let broken = |count, change: &dyn Fn(&mut ChainVerifier)| {
             let mut chain = after(count);
             change(&mut chain);
             chain.verdict().broken_at
         };
-        assert_eq!(broken(5, &|chain| chain.reach(5)), None);
-        assert_eq!(broken(4, &|chain| chain.reach(5)), Some(5), "the newest row was cut off");
+        assert_eq!(broken(5, &|chain| chain.note_last_row(5)), None);
+        assert_eq!(broken(4, &|chain| chain.note_last_row(5)), Some(5), "the newest row was cut off");
         assert_eq!(broken(3, &|chain| chain.expect(&whole[2].hash)), None);
         assert_eq!(broken(3, &|chain| chain.expect(&whole[1].hash)), Some(3), "the chain was made anew");
     }
@@ -465,20 +474,20 @@ mod tests {
     fn a_floor_that_nobody_explains_and_rows_that_went_early_are_found() {
         let mut whole = rows(5);
         let floor = (2, log::unhex(&whole[1].hash).unwrap());
-        let check = |rows: &[log::Row], change: &dyn Fn(&mut Chain)| {
-            let mut chain = Chain::after(floor.0, floor.1);
+        let check = |rows: &[log::LogRow], change: &dyn Fn(&mut ChainVerifier)| {
+            let mut chain = ChainVerifier::after(floor.0, floor.1);
             rows.iter().for_each(|row| chain.take(row));
             change(&mut chain);
             chain.broken_at
         };
-        let explained = |chain: &mut Chain| chain.explain_floor();
-        assert_eq!(check(&whole[2..], &explained), Some((2, Problem::RemovalUnrecorded)));
-        let mut removal = log::Row { seq: 6, kind: EventKind::LogRemoved.to_string(), ..whole[4].clone() };
-        removal.data = Json::of(&log::Removal { through: 2, hash: whole[1].hash.clone() });
+        let explained = |chain: &mut ChainVerifier| chain.explain_floor();
+        assert_eq!(check(&whole[2..], &explained), Some((2, AuditProblem::RemovalUnrecorded)));
+        let mut removal = log::LogRow { seq: 6, kind: EventKind::LogRemoved.to_string(), ..whole[4].clone() };
+        removal.data = Json::of(&log::LogRemoval { through: 2, hash: whole[1].hash.clone() });
         removal.hash = log::hex(&removal.entry().chain(&log::unhex(&whole[4].hash).unwrap()));
         whole.push(removal);
         assert_eq!(check(&whole[2..], &explained), None);
-        assert_eq!(check(&whole[2..], &|chain| chain.must_hold(3)), None);
-        assert_eq!(check(&whole[2..], &|chain| chain.must_hold(2)), Some((2, Problem::RemovedEarly)));
+        assert_eq!(check(&whole[2..], &|chain| chain.forbid_removal(3)), None);
+        assert_eq!(check(&whole[2..], &|chain| chain.forbid_removal(2)), Some((2, AuditProblem::RemovedEarly)));
     }
 }

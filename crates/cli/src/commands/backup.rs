@@ -7,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_store::sqlite::Sqlite;
+use attache_store::sqlite::SqliteStore;
 use serde::Serialize;
 
-use crate::{Context, Failure, output::Style, tar};
+use crate::{CommandContext, CommandFailure, output::TextStyle, tar};
 
 /// Back up a hub's data to one file, even while it runs
 #[derive(Debug, clap::Args)]
@@ -29,41 +29,41 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Backup {
+struct BackupSummary {
     file: PathBuf,
     bytes: u64,
     files: u64,
 }
 
 /// A file that is removed unless the backup succeeds.
-struct Draft(PathBuf);
+struct UnfinishedBackup(PathBuf);
 
 const DATABASE: &str = "hub.db";
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let data = match args.data {
         Some(data) => data,
         None => context.home()?.hub(),
     };
-    let file = std::path::absolute(&args.file).map_err(|error| Failure::file("use", &args.file, &error))?;
+    let file = std::path::absolute(&args.file).map_err(|error| CommandFailure::file("use", &args.file, &error))?;
     let made = tokio::task::spawn_blocking(move || back_up(&data, &file)).await;
-    let made = made.map_err(|error| Failure::failed(format!("the backup was cut off: {error}")))??;
+    let made = made.map_err(|error| CommandFailure::failed(format!("the backup was cut off: {error}")))??;
     if context.output.is_json() {
         return context.output.json(&made);
     }
-    let Backup { file, bytes, files } = made;
+    let BackupSummary { file, bytes, files } = made;
     context.output.line(file.display())?;
     context.output.say_styled(
-        Style::Dim,
+        TextStyle::Dim,
         format_args!("{files} files, {bytes} bytes. It holds the hub's keys: keep it as safe as the hub."),
     );
     Ok(())
 }
 
-fn back_up(data: &Path, file: &Path) -> Result<Backup, Failure> {
+fn back_up(data: &Path, file: &Path) -> Result<BackupSummary, CommandFailure> {
     let database = data.join(DATABASE);
     if fs::metadata(&database).map_or(true, |metadata| metadata.len() == 0) {
-        return Err(Failure::new(
+        return Err(CommandFailure::new(
             "not_found",
             attache_protocol::error::exit::NOT_FOUND,
             format!("there is no hub in {}", data.display()),
@@ -71,16 +71,16 @@ fn back_up(data: &Path, file: &Path) -> Result<Backup, Failure> {
         .hint("Name its folder: --data DIR."));
     }
     let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Failure::failed(format!("{} is there already", file.display()))
+        io::ErrorKind::AlreadyExists => CommandFailure::failed(format!("{} is there already", file.display()))
             .hint("Nothing was changed. Name another file, or remove this one first."),
-        _ => Failure::file("write", file, &error),
+        _ => CommandFailure::file("write", file, &error),
     };
     let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
-    let archive = Draft(file.to_owned());
+    let archive = UnfinishedBackup(file.to_owned());
     // Beside the archive: there is room for it, if there is room for a backup.
-    let copy = Draft(copy_beside(file));
-    Sqlite::backup(&database, &copy.0).map_err(|error| {
-        Failure::failed(format!("cannot copy {}: {error}", database.display()))
+    let copy = UnfinishedBackup(copy_beside(file));
+    SqliteStore::backup(&database, &copy.0).map_err(|error| {
+        CommandFailure::failed(format!("cannot copy {}: {error}", database.display()))
             .hint("Check the room on the disk, and whether the hub runs well: attache doctor")
     })?;
     let mut out = BufWriter::new(out);
@@ -93,14 +93,14 @@ fn back_up(data: &Path, file: &Path) -> Result<Backup, Failure> {
     let out = out.into_inner().map_err(|error| failed(error.into_error()))?;
     out.sync_all().map_err(failed)?;
     let bytes = out.metadata().map_err(failed)?.len();
-    archive.keep();
-    Ok(Backup { file: file.to_owned(), bytes, files })
+    archive.commit();
+    Ok(BackupSummary { file: file.to_owned(), bytes, files })
 }
 
 /// Everything below a folder of the hub that is not of the running process.
-fn add_folder(out: &mut impl io::Write, data: &Path, below: &Path, files: &mut u64) -> Result<(), Failure> {
+fn add_folder(out: &mut impl io::Write, data: &Path, below: &Path, files: &mut u64) -> Result<(), CommandFailure> {
     let folder = data.join(below);
-    let failed = |error: io::Error| Failure::file("read", &folder, &error);
+    let failed = |error: io::Error| CommandFailure::file("read", &folder, &error);
     let mut entries = fs::read_dir(&folder).map_err(failed)?.collect::<io::Result<Vec<_>>>().map_err(failed)?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
@@ -112,7 +112,7 @@ fn add_folder(out: &mut impl io::Write, data: &Path, below: &Path, files: &mut u
         if kind.is_dir() {
             let mode = entry.metadata().map_err(failed)?.permissions().mode();
             let header = tar::folder(&path.to_string_lossy(), mode);
-            out.write_all(&header).map_err(|error| Failure::file("write", &path, &error))?;
+            out.write_all(&header).map_err(|error| CommandFailure::file("write", &path, &error))?;
             add_folder(out, data, &path, files)?;
         } else if kind.is_file() {
             let mode = entry.metadata().map_err(failed)?.permissions().mode();
@@ -120,7 +120,7 @@ fn add_folder(out: &mut impl io::Write, data: &Path, below: &Path, files: &mut u
                 Ok(()) => *files += 1,
                 // Retention may have removed it meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Failure::file("copy", &entry.path(), &error)),
+                Err(error) => return Err(CommandFailure::file("copy", &entry.path(), &error)),
             }
         }
     }
@@ -152,15 +152,15 @@ fn copy_beside(file: &Path) -> PathBuf {
     file.with_file_name(name)
 }
 
-// === impl Draft ===
+// === impl UnfinishedBackup ===
 
-impl Draft {
-    fn keep(self) {
+impl UnfinishedBackup {
+    fn commit(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Draft {
+impl Drop for UnfinishedBackup {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }

@@ -1,12 +1,12 @@
 //! `attache bench`: measure this build on this machine.
 
 pub(crate) use crate::bench::Args;
-use crate::{Context, Failure, bench, output::Format};
+use crate::{CommandContext, CommandFailure, bench, output::OutputFormat};
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let shape = match context.output.format {
-        Format::Json => bench::Shape::Json,
-        Format::Text => bench::Shape::Table,
+        OutputFormat::Json => bench::FiguresFormat::Json,
+        OutputFormat::Text => bench::FiguresFormat::Table,
     };
-    bench::run(args, shape).await.map_err(|error| Failure::failed(error.to_string()))
+    bench::run(args, shape).await.map_err(|error| CommandFailure::failed(error.to_string()))
 }

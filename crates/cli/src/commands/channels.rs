@@ -1,20 +1,20 @@
 //! `attache channels`: the live connections of a hub, and those that were.
 
-use attache_client::{ChannelFilter, Hub};
+use attache_client::{ChannelFilter, HubClient};
 use attache_protocol::{
     ChannelId,
     json::pretty,
-    wire::channel::{Channel, Connection},
+    wire::channel::{Channel, ConnectionState},
 };
 use clap::Subcommand;
 
 use super::page::{self, Listing, PageArgs};
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
     ids::IdArg,
-    names::Names,
-    output::{Cell, Style, Table, clean, time},
+    names::DisplayNames,
+    output::{TextCell, TextStyle, TextTable, clean, time},
 };
 
 /// List live connections and what happened to them
@@ -31,15 +31,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
     #[command(flatten)]
-    filter: Filter,
+    filter: ChannelListArgs,
     #[command(subcommand)]
-    command: Option<Channels>,
+    command: Option<ChannelsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Channels {
+enum ChannelsCommand {
     /// List channels, newest first (what `attache channels` does)
-    List(Filter),
+    List(ChannelListArgs),
     /// Show one channel with its capabilities and tools
     Show {
         /// Its id, a part of it, or `last`
@@ -61,10 +61,10 @@ enum Channels {
 }
 
 #[derive(Debug, Default, clap::Args)]
-struct Filter {
+struct ChannelListArgs {
     /// Only those that are there, or those that are not
     #[arg(long, value_parser = parse_status, value_name = "connected|disconnected")]
-    status: Option<Connection>,
+    status: Option<ConnectionState>,
     /// Only of this agent (name or id)
     #[arg(long)]
     agent: Option<String>,
@@ -72,23 +72,23 @@ struct Filter {
     page: PageArgs,
 }
 
-fn parse_status(text: &str) -> Result<Connection, String> {
-    Connection::from_text(text).ok_or_else(|| "one of connected, disconnected".to_owned())
+fn parse_status(text: &str) -> Result<ConnectionState, String> {
+    ConnectionState::from_text(text).ok_or_else(|| "one of connected, disconnected".to_owned())
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or(Channels::List(args.filter)) {
-        Channels::List(filter) => list(&context, &hub, filter).await,
-        Channels::Show { channel } => show(&context, &hub, channel.channel(&hub).await?).await,
-        Channels::Events { channel, after, limit } => {
+    match args.command.unwrap_or(ChannelsCommand::List(args.filter)) {
+        ChannelsCommand::List(filter) => list(&context, &hub, filter).await,
+        ChannelsCommand::Show { channel } => show(&context, &hub, channel.channel(&hub).await?).await,
+        ChannelsCommand::Events { channel, after, limit } => {
             events(&context, &hub, channel.channel(&hub).await?, after, limit).await
         }
     }
 }
 
-async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
-    let Filter { status, agent, page } = filter;
+async fn list(context: &CommandContext, hub: &HubClient, filter: ChannelListArgs) -> Result<(), CommandFailure> {
+    let ChannelListArgs { status, agent, page } = filter;
     let list = hub.channels(&ChannelFilter { status, agent, page: page.page() }).await?;
     let names = page::names(context, hub, list.channels.iter().map(|channel| &channel.account_ref)).await;
     let next_cursor = list.next_cursor.as_deref();
@@ -96,19 +96,19 @@ async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failur
     Listing { answer: &list, items: &list.channels, next_cursor, when_empty }.print(
         context,
         &[
-            ("ID", &|channel| Cell::plain(channel.channel_id.to_string())),
+            ("ID", &|channel| TextCell::plain(channel.channel_id.to_string())),
             ("STATUS", &status_cell),
-            ("ROLE", &|channel| Cell::plain(channel.peer_role.as_str())),
-            ("TRANSPORT", &|channel| Cell::plain(channel.transport.as_str())),
-            ("LAST SEEN", &|channel| Cell::plain(time::relative(channel.last_seen_at, context.now()))),
-            ("UNACKED", &|channel| Cell::plain(channel.unacknowledged.to_string())),
-            ("ACCOUNT", &|channel| Cell::plain(names.get(&channel.account_ref))),
-            ("REASON", &|channel| Cell::dim(channel.reason.as_deref().unwrap_or("–"))),
+            ("ROLE", &|channel| TextCell::plain(channel.peer_role.as_str())),
+            ("TRANSPORT", &|channel| TextCell::plain(channel.transport.as_str())),
+            ("LAST SEEN", &|channel| TextCell::plain(time::relative(channel.last_seen_at, context.now()))),
+            ("UNACKED", &|channel| TextCell::plain(channel.unacknowledged.to_string())),
+            ("ACCOUNT", &|channel| TextCell::plain(names.get(&channel.account_ref))),
+            ("REASON", &|channel| TextCell::dim(channel.reason.as_deref().unwrap_or("–"))),
         ],
     )
 }
 
-async fn show(context: &Context, hub: &Hub, channel: ChannelId) -> Result<(), Failure> {
+async fn show(context: &CommandContext, hub: &HubClient, channel: ChannelId) -> Result<(), CommandFailure> {
     let (output, now) = (&context.output, context.now());
     let channel = hub.channel(channel).await?;
     if output.is_json() {
@@ -117,34 +117,34 @@ async fn show(context: &Context, hub: &Hub, channel: ChannelId) -> Result<(), Fa
     let agent = channel.agent_id.map(|id| id.to_string());
     let runtime = channel.runtime_id.map(|id| id.to_string());
     let ids = [Some(&channel.account_ref), agent.as_ref(), runtime.as_ref()];
-    let names = Names::of(hub, ids.into_iter().flatten()).await;
-    let mut table = Table::new(&["", ""]);
-    let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
-    let or_none = |text: Option<&str>| Cell::plain(text.unwrap_or("–"));
-    row("channel", Cell::strong(channel.channel_id.to_string()));
+    let names = DisplayNames::of(hub, ids.into_iter().flatten()).await;
+    let mut table = TextTable::new(&["", ""]);
+    let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
+    let or_none = |text: Option<&str>| TextCell::plain(text.unwrap_or("–"));
+    row("channel", TextCell::strong(channel.channel_id.to_string()));
     row("status", status_cell(&channel));
     if let Some(at) = channel.disconnected_at {
         let reason = channel.reason.as_deref().unwrap_or("nobody said why");
-        row("disconnected", Cell::plain(format!("{} ({reason})", time::relative(at, now))));
+        row("disconnected", TextCell::plain(format!("{} ({reason})", time::relative(at, now))));
     }
-    row("connected", Cell::plain(time::relative(channel.connected_at, now)));
-    row("last seen", Cell::plain(time::relative(channel.last_seen_at, now)));
-    row("created", Cell::plain(time::relative(channel.created_at, now)));
-    row("role", Cell::plain(channel.peer_role.as_str()));
-    row("transport", Cell::plain(channel.transport.as_str()));
+    row("connected", TextCell::plain(time::relative(channel.connected_at, now)));
+    row("last seen", TextCell::plain(time::relative(channel.last_seen_at, now)));
+    row("created", TextCell::plain(time::relative(channel.created_at, now)));
+    row("role", TextCell::plain(channel.peer_role.as_str()));
+    row("transport", TextCell::plain(channel.transport.as_str()));
     row("protocol", or_none(channel.native_protocol.as_deref()));
-    row("account", Cell::plain(names.with_id(&channel.account_ref)));
-    row("agent", Cell::plain(agent.map_or_else(|| "–".to_owned(), |id| names.with_id(id))));
-    row("device", Cell::plain(runtime.map_or_else(|| "–".to_owned(), |id| names.with_id(id))));
+    row("account", TextCell::plain(names.with_id(&channel.account_ref)));
+    row("agent", TextCell::plain(agent.map_or_else(|| "–".to_owned(), |id| names.with_id(id))));
+    row("device", TextCell::plain(runtime.map_or_else(|| "–".to_owned(), |id| names.with_id(id))));
     row("card", or_none(channel.agent_card_ref.as_deref()));
     row("address", or_none(channel.address.as_deref()));
     row("resume token", or_none(channel.resume_token_ref.as_deref()));
     let capabilities = channel.capabilities.join(", ");
     row("capabilities", or_none(Some(capabilities.as_str()).filter(|text| !text.is_empty())));
-    row("unacknowledged", Cell::plain(channel.unacknowledged.to_string()));
+    row("unacknowledged", TextCell::plain(channel.unacknowledged.to_string()));
     output.table(&table)?;
     let section = |name: &str, text: &str| {
-        let heading = output.paint(Style::Dim, name);
+        let heading = output.paint(TextStyle::Dim, name);
         output.line(format_args!("\n{heading}\n{}", clean::exact(text)))
     };
     if let Some(info) = &channel.device_info {
@@ -157,7 +157,13 @@ async fn show(context: &Context, hub: &Hub, channel: ChannelId) -> Result<(), Fa
     Ok(())
 }
 
-async fn events(context: &Context, hub: &Hub, channel: ChannelId, after: i64, limit: u32) -> Result<(), Failure> {
+async fn events(
+    context: &CommandContext,
+    hub: &HubClient,
+    channel: ChannelId,
+    after: i64,
+    limit: u32,
+) -> Result<(), CommandFailure> {
     let (output, now) = (&context.output, context.now());
     let page = hub.channel_events(channel, after, Some(limit)).await?;
     if output.is_json() {
@@ -167,13 +173,13 @@ async fn events(context: &Context, hub: &Hub, channel: ChannelId, after: i64, li
         output.say("There are no further events.");
         return Ok(());
     }
-    let mut table = Table::new(&["SEQ", "WHEN", "EVENT", "DATA"]);
+    let mut table = TextTable::new(&["SEQ", "WHEN", "EVENT", "DATA"]);
     for event in &page.events {
         table.row([
-            Cell::plain(event.seq.to_string()),
-            Cell::plain(time::relative(event.at, now)),
-            Cell::plain(&event.kind),
-            Cell::dim(clean::exact_line(event.data.get())),
+            TextCell::plain(event.seq.to_string()),
+            TextCell::plain(time::relative(event.at, now)),
+            TextCell::plain(&event.kind),
+            TextCell::dim(clean::exact_line(event.data.get())),
         ]);
     }
     output.table(&table)?;
@@ -183,9 +189,9 @@ async fn events(context: &Context, hub: &Hub, channel: ChannelId, after: i64, li
     Ok(())
 }
 
-fn status_cell(channel: &Channel) -> Cell {
+fn status_cell(channel: &Channel) -> TextCell {
     match channel.status {
-        Connection::Connected => Cell::styled("connected", Style::Good),
-        Connection::Disconnected => Cell::plain("disconnected"),
+        ConnectionState::Connected => TextCell::styled("connected", TextStyle::Good),
+        ConnectionState::Disconnected => TextCell::plain("disconnected"),
     }
 }

@@ -3,11 +3,11 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use attache_client::{Hub, Page};
+use attache_client::{HubClient, PageQuery};
 use clap::{Arg, ArgAction, CommandFactory as _};
 
 use super::Cli;
-use crate::{Context, Failure, context::HubArgs, contexts::Contexts, output::clean};
+use crate::{CommandContext, CommandFailure, context::HubArgs, contexts::Contexts, output::clean};
 
 /// Print what may stand next on a command line (for completion scripts)
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 
 /// Nobody waits longer for a list of names.
 const PATIENCE: Duration = Duration::from_millis(800);
-const PAGE: Page = Page { limit: Some(200), cursor: None };
+const PAGE: PageQuery = PageQuery { limit: Some(200), cursor: None };
 
 /// What is known by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ enum Slot {
     Elsewhere,
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let words: Vec<String> = args.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let Some((last, before)) = words.split_last() else { return Ok(()) };
     let found = match slot(before) {
@@ -138,12 +138,12 @@ fn hub_args(words: &[String]) -> HubArgs {
     }
 }
 
-async fn names(context: &Context, args: &HubArgs, kind: Kind) -> Result<Vec<String>, Failure> {
+async fn names(context: &CommandContext, args: &HubArgs, kind: Kind) -> Result<Vec<String>, CommandFailure> {
     if kind == Kind::Context {
         let Some(home) = &context.config.home else { return Ok(Vec::new()) };
         return Ok(Contexts::load(home)?.contexts.into_keys().collect());
     }
-    let hub: Hub = context.hub(args)?;
+    let hub: HubClient = context.hub(args)?;
     Ok(match kind {
         Kind::Agent => hub.accounts(&PAGE).await?.agent_accounts.into_iter().map(|agent| agent.name).collect(),
         Kind::User => hub.users(&PAGE).await?.users.into_iter().map(|user| user.name).collect(),

@@ -4,7 +4,7 @@ use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use super::Cli;
-use crate::{Context, Failure};
+use crate::{CommandContext, CommandFailure};
 
 /// Print shell completions
 #[derive(Debug, clap::Args)]
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(super) fn run(context: &Context, args: &Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CommandContext, args: &Args) -> Result<(), CommandFailure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "attache", &mut script);
     context.output.line(String::from_utf8_lossy(&script).trim_end())?;

@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 
-use attache_client::Address;
-use attache_protocol::{Pin, Secret};
+use attache_client::HubAddress;
+use attache_protocol::{KeyPin, Secret};
 use clap::Subcommand;
 use serde::Serialize;
 
 use crate::{
-    Context, Failure, asked_secret,
+    CommandContext, CommandFailure,
     contexts::{self, Contexts, SavedHub},
     home,
-    output::{Cell, Style, Table},
+    output::{TextCell, TextStyle, TextTable},
+    secret_prompt,
 };
 
 /// Save hubs and keys under a name, and switch between them
@@ -32,11 +33,11 @@ $A2A_HOME/contexts, for you alone.",
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<ContextCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum ContextCommand {
     /// List the hubs that are known (what `attache context` does)
     List,
     /// Remember a hub, or replace what is remembered; the first one is used from now on
@@ -51,7 +52,7 @@ enum Command {
         key_file: Option<PathBuf>,
         /// The pin of a hub that made its own certificate
         #[arg(long, value_name = "sha256:…")]
-        pin: Option<Pin>,
+        pin: Option<KeyPin>,
         /// Use it from now on, as `attache context use` does
         #[arg(long = "use")]
         choose: bool,
@@ -69,34 +70,34 @@ enum Command {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ContextListOutput<'a> {
     current: Option<&'a str>,
-    contexts: Vec<ShownHub<'a>>,
+    contexts: Vec<ContextOutput<'a>>,
 }
 
 #[derive(Serialize)]
-struct ShownHub<'a> {
+struct ContextOutput<'a> {
     name: &'a str,
     hub: &'a str,
     has_key: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pin: Option<Pin>,
+    pin: Option<KeyPin>,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFailure> {
     let home = context.home()?;
     let mut all = Contexts::load(home.path())?;
     let output = &context.output;
-    match args.command.unwrap_or(Command::List) {
-        Command::List => list(context, &all),
-        Command::Add { name, hub, key_file, pin, choose } => {
+    match args.command.unwrap_or(ContextCommand::List) {
+        ContextCommand::List => list(context, &all),
+        ContextCommand::Add { name, hub, key_file, pin, choose } => {
             contexts::check_name(&name)?;
-            let address = Address::parse(&hub)?;
+            let address = HubAddress::parse(&hub)?;
             let key = match key_file {
                 Some(file) => home::read_secret(&file)?,
-                None => Secret::new(asked_secret::ask("Key of the hub: ")?.expose().trim().to_owned()),
+                None => Secret::new(secret_prompt::ask("Key of the hub: ")?.expose().trim().to_owned()),
             };
-            all.keep_key(home.path(), &name, &key)?;
+            all.save_key(home.path(), &name, &key)?;
             // Only where there was no choice: nobody expects the next command at another hub.
             let is_first = all.contexts.keys().all(|known| *known == name);
             all.contexts.insert(name.clone(), SavedHub { hub: address.origin(), pin });
@@ -114,7 +115,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
             }
             Ok(())
         }
-        Command::Use { name, .. } => {
+        ContextCommand::Use { name, .. } => {
             if let Some(name) = &name {
                 all.get(name)?;
             }
@@ -126,7 +127,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
             }
             Ok(())
         }
-        Command::Remove { name } => {
+        ContextCommand::Remove { name } => {
             all.get(&name)?;
             all.remove(home.path(), &name)?;
             output.say(format_args!("Forgot {name} and its key."));
@@ -135,15 +136,15 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     }
 }
 
-fn list(context: &Context, all: &Contexts) -> Result<(), Failure> {
+fn list(context: &CommandContext, all: &Contexts) -> Result<(), CommandFailure> {
     let (output, home) = (&context.output, context.home()?);
-    let contexts = all.contexts.iter().map(|(name, saved)| ShownHub {
+    let contexts = all.contexts.iter().map(|(name, saved)| ContextOutput {
         name,
         hub: &saved.hub,
         has_key: contexts::key_file(home.path(), name).exists(),
         pin: saved.pin,
     });
-    let shown = Shown { current: all.current.as_deref(), contexts: contexts.collect() };
+    let shown = ContextListOutput { current: all.current.as_deref(), contexts: contexts.collect() };
     if output.is_json() {
         return output.json(&shown);
     }
@@ -151,14 +152,14 @@ fn list(context: &Context, all: &Contexts) -> Result<(), Failure> {
         output.say("No hub is remembered. Remember one: attache context add NAME --hub URL --key-file FILE");
         return Ok(());
     }
-    let mut table = Table::new(&["NAME", "IN USE", "HUB", "KEY"]);
+    let mut table = TextTable::new(&["NAME", "IN USE", "HUB", "KEY"]);
     for hub in &shown.contexts {
         let in_use = shown.current == Some(hub.name);
         table.row([
-            Cell::strong(hub.name),
-            if in_use { Cell::styled("yes", Style::Good) } else { Cell::plain("") },
-            Cell::plain(hub.hub),
-            Cell::plain(if hub.has_key { "kept" } else { "none" }),
+            TextCell::strong(hub.name),
+            if in_use { TextCell::styled("yes", TextStyle::Good) } else { TextCell::plain("") },
+            TextCell::plain(hub.hub),
+            TextCell::plain(if hub.has_key { "kept" } else { "none" }),
         ]);
     }
     output.table(&table)

@@ -1,21 +1,21 @@
 //! `attache conversations`: what was said, apart from what was done.
 
-use attache_client::{Hub, Page};
+use attache_client::{HubClient, PageQuery};
 use attache_protocol::{
     ConversationId,
     error::exit,
-    wire::conversation::{CreateConversationRequest, Role},
+    wire::conversation::{CreateConversationRequest, MessageRole},
 };
 use clap::Subcommand;
 use serde::Serialize;
 
 use super::page::{self, Listing, PageArgs};
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
     ids::IdArg,
-    names::Names,
-    output::{Cell, Style, clean, time},
+    names::DisplayNames,
+    output::{TextCell, TextStyle, clean, time},
     prompt,
 };
 
@@ -36,11 +36,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     page: PageArgs,
     #[command(subcommand)]
-    command: Option<Conversations>,
+    command: Option<ConversationsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Conversations {
+enum ConversationsCommand {
     /// List the conversations (what `attache conversations` does)
     List(PageArgs),
     /// Begin a conversation
@@ -65,11 +65,11 @@ enum Conversations {
     },
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or(Conversations::List(args.page)) {
-        Conversations::List(page) => list(&context, &hub, &page).await,
-        Conversations::Add { title } => {
+    match args.command.unwrap_or(ConversationsCommand::List(args.page)) {
+        ConversationsCommand::List(page) => list(&context, &hub, &page).await,
+        ConversationsCommand::Add { title } => {
             let request = CreateConversationRequest { title, metadata: None };
             let conversation = hub.create_conversation(&request).await?;
             if context.output.is_json() {
@@ -77,10 +77,10 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             }
             context.output.line(conversation.conversation_id)
         }
-        Conversations::Delete { conversation, yes } => {
+        ConversationsCommand::Delete { conversation, yes } => {
             delete(&context, &hub, conversation.conversation(&hub).await?, yes).await
         }
-        Conversations::Show { conversation, page } => {
+        ConversationsCommand::Show { conversation, page } => {
             show(&context, &hub, conversation.conversation(&hub).await?, &page.page()).await
         }
     }
@@ -92,12 +92,17 @@ struct Deleted {
     deleted: ConversationId,
 }
 
-async fn delete(context: &Context, hub: &Hub, conversation: ConversationId, yes: bool) -> Result<(), Failure> {
+async fn delete(
+    context: &CommandContext,
+    hub: &HubClient,
+    conversation: ConversationId,
+    yes: bool,
+) -> Result<(), CommandFailure> {
     if !yes {
         let question =
             format!("Delete {conversation}? This cannot be undone: its runs, messages and artifacts go with it.");
         if prompt::confirm(context, &question)? == Some(false) {
-            return Err(Failure::new("cancelled", exit::FAILED, "nothing was deleted"));
+            return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was deleted"));
         }
     }
     hub.delete_conversation(conversation).await?;
@@ -108,34 +113,39 @@ async fn delete(context: &Context, hub: &Hub, conversation: ConversationId, yes:
     Ok(())
 }
 
-async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
+async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Result<(), CommandFailure> {
     let list = hub.conversations(&page.page()).await?;
     let next_cursor = list.next_cursor.as_deref();
     let when_empty = "There are no conversations yet.";
     Listing { answer: &list, items: &list.conversations, next_cursor, when_empty }.print(
         context,
         &[
-            ("ID", &|conversation| Cell::plain(conversation.conversation_id.to_string())),
-            ("BEGUN", &|conversation| Cell::plain(time::relative(conversation.created_at, context.now()))),
-            ("TITLE", &|conversation| Cell::excerpt(conversation.title.as_deref().unwrap_or("–"))),
+            ("ID", &|conversation| TextCell::plain(conversation.conversation_id.to_string())),
+            ("BEGUN", &|conversation| TextCell::plain(time::relative(conversation.created_at, context.now()))),
+            ("TITLE", &|conversation| TextCell::excerpt(conversation.title.as_deref().unwrap_or("–"))),
         ],
     )
 }
 
-async fn show(context: &Context, hub: &Hub, conversation: ConversationId, page: &Page) -> Result<(), Failure> {
+async fn show(
+    context: &CommandContext,
+    hub: &HubClient,
+    conversation: ConversationId,
+    page: &PageQuery,
+) -> Result<(), CommandFailure> {
     let output = &context.output;
     let list = hub.messages(conversation, page).await?;
     if output.is_json() {
         return output.json(&list);
     }
-    let names = Names::of(hub, list.messages.iter().map(|message| &message.author)).await;
+    let names = DisplayNames::of(hub, list.messages.iter().map(|message| &message.author)).await;
     for message in &list.messages {
         let style = match message.role {
-            Role::User => Style::Strong,
-            Role::Agent => Style::Good,
+            MessageRole::User => TextStyle::Strong,
+            MessageRole::Agent => TextStyle::Good,
         };
         let author = output.paint(style, &names.get(&message.author));
-        let when = output.paint(Style::Dim, &time::relative(message.created_at, context.now()));
+        let when = output.paint(TextStyle::Dim, &time::relative(message.created_at, context.now()));
         output.line(format_args!("{author}  {when}\n{}\n", clean::lines(message.text.trim_end())))?;
     }
     page::more(context, list.next_cursor.as_deref());

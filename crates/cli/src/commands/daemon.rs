@@ -2,15 +2,15 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use attache_client::{Address, daemon};
+use attache_client::{HubAddress, daemon};
 use attache_protocol::Secret;
-use attache_runtime::delegator::{Daemon, Keys, Options};
+use attache_runtime::delegator::{DelegationDaemon, HubKeys, Options};
 use serde::Serialize;
 
 use crate::{
-    Config, Context, Failure,
+    CommandContext, CommandFailure, Config, daemon_access,
     home::{self, Home},
-    lending, process,
+    process,
 };
 
 /// Run the delegation daemon (starts by itself when needed)
@@ -39,21 +39,21 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Ready<'a> {
+struct DaemonReadyFile<'a> {
     socket: &'a std::path::Path,
     ssh: String,
     pid: u32,
 }
 
 /// A little longer than the daemon itself waits for remotes.
-const ENDING: Duration = Duration::from_secs(25);
-const STEP: Duration = Duration::from_millis(50);
+const STOP_TIMEOUT: Duration = Duration::from_secs(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The keys that the commands on this machine would use for a hub.
 #[derive(Debug)]
-struct LocalKeys(Config);
+struct MachineHubKeys(Config);
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     if args.stop {
         return stop(&context).await;
     }
@@ -61,15 +61,15 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         // Fails only where it leads a session already, and then it has no terminal to lose.
         let _ = rustix::process::setsid();
     }
-    let mut options = Options::new(context.config.awcp_home()?, context.config.person.clone());
+    let mut options = Options::new(context.config.awcp_home()?, context.config.user_home.clone());
     options.ssh_listen = args.ssh_listen;
     options.device_name = gethostname::gethostname().to_string_lossy().into_owned();
     options.desktop = context.config.desktop.clone();
-    options.keys = Arc::new(LocalKeys(context.config.clone()));
+    options.keys = Arc::new(MachineHubKeys(context.config.clone()));
     options.env = context.env.clone();
-    let ending = process::Ending::of_signals()?;
-    let daemon = Daemon::start(options).await?;
-    let ready = Ready { socket: daemon.socket(), ssh: daemon.ssh().to_string(), pid: std::process::id() };
+    let ending = process::ShutdownSignals::of_signals()?;
+    let daemon = DelegationDaemon::start(options).await?;
+    let ready = DaemonReadyFile { socket: daemon.socket(), ssh: daemon.ssh().to_string(), pid: std::process::id() };
     process::write_ready(args.ready_file.as_deref(), &ready)?;
     if !args.detached {
         context.output.say(format_args!("Listening on {}, lending over SSH at {}.", ready.socket.display(), ready.ssh));
@@ -78,8 +78,8 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     Ok(daemon.run(ending.finish).await?)
 }
 
-async fn stop(context: &Context) -> Result<(), Failure> {
-    let client = lending::client(context)?;
+async fn stop(context: &CommandContext) -> Result<(), CommandFailure> {
+    let client = daemon_access::client(context)?;
     let health = match client.health().await {
         Ok(health) => health,
         Err(daemon::Error::NotRunning { .. }) => {
@@ -89,24 +89,26 @@ async fn stop(context: &Context) -> Result<(), Failure> {
         Err(error) => return Err(error.into()),
     };
     let pid = i32::try_from(health.pid).ok().and_then(rustix::process::Pid::from_raw);
-    let pid = pid.ok_or_else(|| Failure::failed("the daemon does not say which process it is"))?;
+    let pid = pid.ok_or_else(|| CommandFailure::failed("the daemon does not say which process it is"))?;
     rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-        .map_err(|error| Failure::failed(format!("the daemon cannot be told to end: {error}")))?;
+        .map_err(|error| CommandFailure::failed(format!("the daemon cannot be told to end: {error}")))?;
     let mut waited = Duration::ZERO;
     while rustix::process::test_kill_process(pid).is_ok() {
-        if waited > ENDING {
-            return Err(Failure::failed("the daemon takes long to end").hint("Look at $AWCP_HOME/logs/daemon.log."));
+        if waited > STOP_TIMEOUT {
+            return Err(
+                CommandFailure::failed("the daemon takes long to end").hint("Look at $AWCP_HOME/logs/daemon.log.")
+            );
         }
-        tokio::time::sleep(STEP).await;
-        waited += STEP;
+        tokio::time::sleep(POLL_INTERVAL).await;
+        waited += POLL_INTERVAL;
     }
     context.output.say("The daemon has ended; nothing is lent.");
     Ok(())
 }
 
-// === impl LocalKeys ===
+// === impl MachineHubKeys ===
 
-impl Keys for LocalKeys {
+impl HubKeys for MachineHubKeys {
     fn private_folders(&self) -> Vec<PathBuf> {
         let Self(config) = self;
         let hub = config.home.clone().map(|home| Home::at(home).local_hub().key_file);
@@ -119,7 +121,7 @@ impl Keys for LocalKeys {
     fn key_for(&self, origin: &str) -> Option<Secret<String>> {
         let Self(config) = self;
         let home = config.home.clone().map(Home::at)?;
-        let same = |address: &str| Address::parse(address).is_ok_and(|address| address.origin() == origin);
+        let same = |address: &str| HubAddress::parse(address).is_ok_and(|address| address.origin() == origin);
         let mine = match &config.url {
             Some(url) => same(url),
             None => home.local_hub().is_at(origin),

@@ -6,19 +6,19 @@ use attache_client::daemon::{self, DaemonClient};
 use attache_protocol::{
     Code,
     error::exit,
-    rules::delegation::Status,
+    rules::delegation::DelegationStatus,
     wire::{
         awcp::AccessMode,
-        delegation::{Delegate, Delegation},
+        delegation::{DelegateRequest, Delegation},
     },
 };
-use attache_runtime::awcp_policy::Change;
+use attache_runtime::awcp_policy::PolicyChange;
 
 use super::ask::read_all;
 use crate::{
-    Context, Failure, lending,
-    output::{Style, clean, time},
-    process::Signals,
+    CommandContext, CommandFailure, daemon_access,
+    output::{TextStyle, clean, time},
+    process::TerminationSignals,
 };
 
 /// Delegate a folder to an agent on another machine
@@ -71,13 +71,13 @@ pub(crate) struct Args {
 }
 
 /// How long one look at the daemon takes at most.
-const LOOK: Duration = Duration::from_secs(30);
-const LONGEST_DESCRIPTION: usize = 60;
+const POLL_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_DESCRIPTION: usize = 60;
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let request = request(&args)?;
-    let mut signals = Signals::new()?;
-    let daemon = lending::daemon(&context).await?;
+    let mut signals = TerminationSignals::new()?;
+    let daemon = daemon_access::daemon(&context).await?;
     let delegation = delegate(&context, &daemon, &request).await?;
     let id = delegation.delegation_id;
     if args.background {
@@ -92,7 +92,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         ended = follow(&context, &daemon, delegation, "") => ended?,
         () = signals.next() => {
             if args.no_cancel {
-                return Err(Failure::new("interrupted", exit::FAILED, "interrupted; it goes on")
+                return Err(CommandFailure::new("interrupted", exit::FAILED, "interrupted; it goes on")
                     .hint(format!("Follow it: attache delegations wait {id}")));
             }
             context.output.say("Cancelling…");
@@ -102,18 +102,20 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     show(&context, &ended)
 }
 
-fn request(args: &Args) -> Result<Delegate, Failure> {
+fn request(args: &Args) -> Result<DelegateRequest, CommandFailure> {
     let prompt = if args.prompt == "-" { read_all("the task")? } else { args.prompt.clone() };
     if prompt.trim().is_empty() {
-        return Err(Failure::usage("the task is empty").hint("Say what to do: attache delegate DIR --to URL \"…\""));
+        return Err(
+            CommandFailure::usage("the task is empty").hint("Say what to do: attache delegate DIR --to URL \"…\"")
+        );
     }
-    let dir = std::fs::canonicalize(&args.dir).map_err(|error| Failure::file("lend", &args.dir, &error))?;
+    let dir = std::fs::canonicalize(&args.dir).map_err(|error| CommandFailure::file("lend", &args.dir, &error))?;
     let key_file = args
         .key_file
         .as_ref()
         .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()).to_string_lossy().into_owned());
-    Ok(Delegate {
-        description: args.description.clone().unwrap_or_else(|| brief(&prompt)),
+    Ok(DelegateRequest {
+        description: args.description.clone().unwrap_or_else(|| short_description(&prompt)),
         prompt,
         peer_url: args.to.clone(),
         workspace_dir: dir.to_string_lossy().into_owned(),
@@ -126,14 +128,18 @@ fn request(args: &Args) -> Result<Delegate, Failure> {
     })
 }
 
-fn brief(prompt: &str) -> String {
+fn short_description(prompt: &str) -> String {
     let line = prompt.trim().lines().next().unwrap_or_default();
-    let short: String = line.chars().take(LONGEST_DESCRIPTION).collect();
+    let short: String = line.chars().take(MAX_DESCRIPTION).collect();
     if short.len() < line.len() { format!("{short}…") } else { short }
 }
 
 /// What is not allowed yet may be allowed by the person at the terminal.
-async fn delegate(context: &Context, daemon: &DaemonClient, request: &Delegate) -> Result<Delegation, Failure> {
+async fn delegate(
+    context: &CommandContext,
+    daemon: &DaemonClient,
+    request: &DelegateRequest,
+) -> Result<Delegation, CommandFailure> {
     loop {
         let refusal = match daemon.delegate(request).await {
             Ok(delegation) => return Ok(delegation),
@@ -146,7 +152,7 @@ async fn delegate(context: &Context, daemon: &DaemonClient, request: &Delegate) 
                     "Nothing was ever lent to {}. Trust it with folders of this machine?",
                     clean::line(&request.peer_url)
                 ),
-                Change::AddPeer {
+                PolicyChange::AddPeer {
                     url: request.peer_url.clone(),
                     key_file: request.key_file.clone().map(PathBuf::from),
                     pin: None,
@@ -154,11 +160,11 @@ async fn delegate(context: &Context, daemon: &DaemonClient, request: &Delegate) 
             ),
             Code::FolderNotAllowed => (
                 format!("Nothing below {} was ever lent. Allow it?", clean::line(&request.workspace_dir)),
-                Change::AddRoot(PathBuf::from(&request.workspace_dir)),
+                PolicyChange::AddRoot(PathBuf::from(&request.workspace_dir)),
             ),
             _ => return Err(daemon::Error::Refused(refusal).into()),
         };
-        if !lending::ask_to_allow(context, &question, &change)? {
+        if !daemon_access::ask_to_allow(context, &question, &change)? {
             return Err(daemon::Error::Refused(refusal).into());
         }
     }
@@ -166,22 +172,22 @@ async fn delegate(context: &Context, daemon: &DaemonClient, request: &Delegate) 
 
 /// Tells what happens until it has ended, each line with `name` before it.
 pub(super) async fn follow(
-    context: &Context,
+    context: &CommandContext,
     daemon: &DaemonClient,
     mut delegation: Delegation,
     name: &str,
-) -> Result<Delegation, Failure> {
+) -> Result<Delegation, CommandFailure> {
     let quiet = context.output.is_json();
-    let (mut status, mut waits_for, mut progress) = (None::<Status>, None::<String>, None::<String>);
+    let (mut status, mut waits_for, mut progress) = (None::<DelegationStatus>, None::<String>, None::<String>);
     loop {
         if !quiet && status != Some(delegation.status) {
             status = Some(delegation.status);
-            context.output.say_styled(Style::Dim, format_args!("{name}{}", announcement(context, &delegation)));
+            context.output.say_styled(TextStyle::Dim, format_args!("{name}{}", announcement(context, &delegation)));
         }
         if !quiet && waits_for != delegation.waits_for && !delegation.status.has_ended() {
             waits_for.clone_from(&delegation.waits_for);
             if let Some(reason) = &waits_for {
-                context.output.say_styled(Style::Busy, format_args!("{name}waiting for {}", clean::line(reason)));
+                context.output.say_styled(TextStyle::Busy, format_args!("{name}waiting for {}", clean::line(reason)));
             }
         }
         if !quiet && progress != delegation.progress {
@@ -193,35 +199,35 @@ pub(super) async fn follow(
         if delegation.status.has_ended() {
             return Ok(delegation);
         }
-        delegation = daemon.wait(delegation.delegation_id, delegation.revision, LOOK).await?;
+        delegation = daemon.wait(delegation.delegation_id, delegation.revision, POLL_TIMEOUT).await?;
     }
 }
 
-fn announcement(context: &Context, delegation: &Delegation) -> String {
+fn announcement(context: &CommandContext, delegation: &Delegation) -> String {
     let id = delegation.delegation_id;
     match delegation.status {
-        Status::Created => format!("{id} is created"),
-        Status::Invited => format!("invited {}", clean::line(&delegation.peer_url)),
-        Status::Accepted => "accepted".to_owned(),
-        Status::Started => {
+        DelegationStatus::Created => format!("{id} is created"),
+        DelegationStatus::Invited => format!("invited {}", clean::line(&delegation.peer_url)),
+        DelegationStatus::Accepted => "accepted".to_owned(),
+        DelegationStatus::Started => {
             let until = time::relative_or(delegation.expires_at, context.now(), "soon");
             format!("lent {}, ends {until}", delegation.access_mode)
         }
-        Status::Running => "the remote works in it".to_owned(),
+        DelegationStatus::Running => "the remote works in it".to_owned(),
         // What went wrong comes last, with what to do about it.
-        Status::Error if delegation.started_at.is_some() => "failed; the folder is taken back".to_owned(),
-        Status::Error => "failed; nothing was lent".to_owned(),
+        DelegationStatus::Error if delegation.started_at.is_some() => "failed; the folder is taken back".to_owned(),
+        DelegationStatus::Error => "failed; nothing was lent".to_owned(),
         ended if delegation.started_at.is_some() => format!("{ended}; the folder is taken back"),
         ended => format!("{ended}; nothing was lent"),
     }
 }
 
 /// The result of one that has ended, and the exit code.
-pub(super) fn show(context: &Context, ended: &Delegation) -> Result<(), Failure> {
+pub(super) fn show(context: &CommandContext, ended: &Delegation) -> Result<(), CommandFailure> {
     let output = &context.output;
     if output.is_json() {
         output.json(ended)?;
-        return lending::verdict(ended);
+        return daemon_access::verdict(ended);
     }
     if let Some(result) = &ended.result {
         if let Some(summary) = &result.final_summary {
@@ -234,8 +240,8 @@ pub(super) fn show(context: &Context, ended: &Delegation) -> Result<(), Failure>
             output.say(clean::lines(notes));
         }
     }
-    if let Some(changed) = lending::changed(ended) {
-        output.say_styled(Style::Dim, changed);
+    if let Some(changed) = daemon_access::changed(ended) {
+        output.say_styled(TextStyle::Dim, changed);
     }
-    lending::verdict(ended)
+    daemon_access::verdict(ended)
 }

@@ -9,20 +9,19 @@ use std::{
 
 use attache_client::daemon::DaemonClient;
 use attache_protocol::{
-    DelegationId, Pin,
+    DelegationId, KeyPin,
     error::exit,
-    wire::delegation::{Delegation, Delegations, Diff},
+    wire::delegation::{Delegation, DelegationDiff, DelegationList},
 };
-use attache_runtime::awcp_policy::Change;
+use attache_runtime::awcp_policy::PolicyChange;
 use clap::Subcommand;
 use serde::Serialize;
 
 use super::delegate;
 use crate::{
-    Context, Failure, home,
+    CommandContext, CommandFailure, daemon_access, home,
     ids::IdArg,
-    lending,
-    output::{Cell, Style, Table, clean, time},
+    output::{TextCell, TextStyle, TextTable, clean, time},
 };
 
 /// Manage delegated folders and the allow-list
@@ -46,13 +45,13 @@ Exit codes of `output` and `wait` are those of `attache delegate`."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    filter: Filter,
+    filter: DelegationListArgs,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<DelegationsCommand>,
 }
 
 #[derive(Debug, clap::Args)]
-struct Filter {
+struct DelegationListArgs {
     /// Only those that have not ended
     #[arg(long)]
     live: bool,
@@ -66,9 +65,9 @@ struct One {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum DelegationsCommand {
     /// List delegations, newest first (what `attache delegations` does)
-    List(Filter),
+    List(DelegationListArgs),
     /// Show one
     Show(One),
     /// Print what the remote said in the end, or how far it is
@@ -110,14 +109,14 @@ enum Command {
         timeout: Option<u64>,
     },
     /// Trust an agent with folders, or a folder with being lent
-    Allow(Allowed),
+    Allow(AllowArgs),
     /// The opposite; what is lent already stays lent
-    Disallow(Disallowed),
+    Disallow(DisallowArgs),
 }
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true)]
-struct Allowed {
+struct AllowArgs {
     /// The agent's URL
     #[arg(long, value_name = "URL")]
     peer: Option<String>,
@@ -126,7 +125,7 @@ struct Allowed {
     key_file: Option<PathBuf>,
     /// The pin of its hub, when that made its own certificate
     #[arg(long, value_name = "sha256:…", requires = "peer")]
-    pin: Option<Pin>,
+    pin: Option<KeyPin>,
     /// A folder; everything below it may be lent
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -134,7 +133,7 @@ struct Allowed {
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true)]
-struct Disallowed {
+struct DisallowArgs {
     /// The agent's URL
     #[arg(long, value_name = "URL")]
     peer: Option<String>,
@@ -145,72 +144,79 @@ struct Disallowed {
 
 /// What `allow` and `disallow` print as JSON.
 #[derive(Serialize)]
-struct Changed {
+struct PolicyChangeOutput {
     policy: PathBuf,
     changed: bool,
 }
 
 /// What `log` prints as JSON.
 #[derive(Serialize)]
-struct Log {
+struct DelegationLogOutput {
     log: String,
 }
 
-const LOOK: Duration = Duration::from_secs(30);
+const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    let command = args.command.unwrap_or(Command::List(args.filter));
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
+    let command = args.command.unwrap_or(DelegationsCommand::List(args.filter));
     let only_looks = matches!(
         command,
-        Command::List(_) | Command::Show(_) | Command::Output(_) | Command::Log(_) | Command::Diff(_)
+        DelegationsCommand::List(_)
+            | DelegationsCommand::Show(_)
+            | DelegationsCommand::Output(_)
+            | DelegationsCommand::Log(_)
+            | DelegationsCommand::Diff(_)
     );
     // Whoever only looks leaves nothing behind that was not there before.
-    let stays = !only_looks || lending::is_running(&context).await?;
+    let stays = !only_looks || daemon_access::is_running(&context).await?;
     let done = perform(&context, command).await;
     if !stays {
-        lending::end_idle(&context).await;
+        daemon_access::end_idle(&context).await;
     }
     done
 }
 
-async fn perform(context: &Context, command: Command) -> Result<(), Failure> {
+async fn perform(context: &CommandContext, command: DelegationsCommand) -> Result<(), CommandFailure> {
     match command {
-        Command::List(Filter { live }) => list(context, live).await,
-        Command::Show(One { delegation }) => show(context, &get(context, &delegation).await?),
-        Command::Output(One { delegation }) => output(context, &get(context, &delegation).await?),
-        Command::Log(One { delegation }) => log(context, get(context, &delegation).await?.delegation_id),
-        Command::Cancel { delegation, all } => cancel(context, delegation, all).await,
-        Command::Diff(One { delegation }) => {
-            let daemon = lending::daemon(context).await?;
+        DelegationsCommand::List(DelegationListArgs { live }) => list(context, live).await,
+        DelegationsCommand::Show(One { delegation }) => show(context, &get(context, &delegation).await?),
+        DelegationsCommand::Output(One { delegation }) => output(context, &get(context, &delegation).await?),
+        DelegationsCommand::Log(One { delegation }) => log(context, get(context, &delegation).await?.delegation_id),
+        DelegationsCommand::Cancel { delegation, all } => cancel(context, delegation, all).await,
+        DelegationsCommand::Diff(One { delegation }) => {
+            let daemon = daemon_access::daemon(context).await?;
             let text = daemon.diff(delegation.delegation(&daemon).await?).await?;
             if context.output.is_json() {
-                return context.output.json(&Diff { text });
+                return context.output.json(&DelegationDiff { text });
             }
             context.output.raw(&text)
         }
-        Command::Revert { delegation, paths, take } => revert::run(context, &delegation, paths, take.as_deref()).await,
-        Command::Wait { delegation, session, timeout } => wait(context, delegation, session, timeout).await,
-        Command::Allow(Allowed { peer, key_file, pin, folder }) => {
+        DelegationsCommand::Revert { delegation, paths, take } => {
+            revert::run(context, &delegation, paths, take.as_deref()).await
+        }
+        DelegationsCommand::Wait { delegation, session, timeout } => wait(context, delegation, session, timeout).await,
+        DelegationsCommand::Allow(AllowArgs { peer, key_file, pin, folder }) => {
             let key_file = key_file.map(|file| std::path::absolute(&file).unwrap_or(file));
             if let Some(file) = &key_file {
                 // One that cannot be read would only be noticed when a folder is lent.
-                home::read_secret(file).map_err(|failure| Failure { exit: exit::USAGE, ..failure })?;
+                home::read_secret(file).map_err(|failure| CommandFailure { exit: exit::USAGE, ..failure })?;
             }
             let mut changes: Vec<_> =
-                peer.into_iter().map(|url| Change::AddPeer { url, key_file: key_file.clone(), pin }).collect();
+                peer.into_iter().map(|url| PolicyChange::AddPeer { url, key_file: key_file.clone(), pin }).collect();
             if let Some(folder) = folder {
-                let found = std::fs::canonicalize(&folder).map_err(|error| Failure::file("allow", &folder, &error))?;
+                let found =
+                    std::fs::canonicalize(&folder).map_err(|error| CommandFailure::file("allow", &folder, &error))?;
                 warn_of(context, &found);
-                changes.push(Change::AddRoot(found));
+                changes.push(PolicyChange::AddRoot(found));
             }
             change(context, &changes)
         }
-        Command::Disallow(Disallowed { peer, folder }) => {
-            let mut changes: Vec<_> = peer.into_iter().map(|url| Change::RemovePeer { url }).collect();
+        DelegationsCommand::Disallow(DisallowArgs { peer, folder }) => {
+            let mut changes: Vec<_> = peer.into_iter().map(|url| PolicyChange::RemovePeer { url }).collect();
             changes.extend(folder.map(|folder| {
                 // It may be gone, and is still listed.
                 let whole = std::path::absolute(&folder).unwrap_or(folder);
-                Change::RemoveRoot(std::fs::canonicalize(&whole).unwrap_or(whole))
+                PolicyChange::RemoveRoot(std::fs::canonicalize(&whole).unwrap_or(whole))
             }));
             change(context, &changes)
         }
@@ -218,80 +224,80 @@ async fn perform(context: &Context, command: Command) -> Result<(), Failure> {
 }
 
 /// What is allowed by this is much more than a person thinks of.
-fn warn_of(context: &Context, folder: &Path) {
-    let person = context.config.person.as_deref().and_then(|home| home.canonicalize().ok());
+fn warn_of(context: &CommandContext, folder: &Path) {
+    let person = context.config.user_home.as_deref().and_then(|home| home.canonicalize().ok());
     if folder.parent().is_none() || person.is_some_and(|home| home.starts_with(folder)) {
         let text = format!(
             "warning: everything below {} may be lent now; take it back: attache delegations disallow --folder {}",
             folder.display(),
             folder.display()
         );
-        context.output.say_styled(Style::Busy, text);
+        context.output.say_styled(TextStyle::Busy, text);
     }
 }
 
-fn change(context: &Context, changes: &[Change]) -> Result<(), Failure> {
-    let policy = lending::policy(context)?;
+fn change(context: &CommandContext, changes: &[PolicyChange]) -> Result<(), CommandFailure> {
+    let policy = daemon_access::policy(context)?;
     let mut changed = false;
     for change in changes {
         changed |= policy.change(change, &context.env)?;
     }
     if context.output.is_json() {
-        return context.output.json(&Changed { policy: policy.path().to_owned(), changed });
+        return context.output.json(&PolicyChangeOutput { policy: policy.path().to_owned(), changed });
     }
     let what = if changed { "Changed" } else { "Nothing to change in" };
     context.output.say(format_args!("{what} {}.", policy.path().display()));
     Ok(())
 }
 
-async fn list(context: &Context, live: bool) -> Result<(), Failure> {
-    let mut all = lending::daemon(context).await?.list().await?;
+async fn list(context: &CommandContext, live: bool) -> Result<(), CommandFailure> {
+    let mut all = daemon_access::daemon(context).await?.list().await?;
     all.retain(|delegation| !live || !delegation.status.has_ended());
     if context.output.is_json() {
-        return context.output.json(&Delegations { delegations: all });
+        return context.output.json(&DelegationList { delegations: all });
     }
     if all.is_empty() {
         context.output.say("Nothing is lent. Lend a folder: attache delegate DIR --to URL \"…\"");
         return Ok(());
     }
-    let mut table = Table::new(&["ID", "STATUS", "MODE", "CREATED", "ENDS", "FOLDER", "PEER", "TASK"]);
+    let mut table = TextTable::new(&["ID", "STATUS", "MODE", "CREATED", "ENDS", "FOLDER", "PEER", "TASK"]);
     for delegation in &all {
         let ends = match (delegation.ended_at, delegation.expires_at) {
             (Some(at), _) | (None, Some(at)) => time::relative(at, context.now()),
             (None, None) => "–".to_owned(),
         };
         table.row([
-            Cell::plain(delegation.delegation_id.to_string()),
-            Cell::styled(delegation.status.as_str(), lending::style(delegation.status)),
-            Cell::plain(delegation.access_mode.as_str()),
-            Cell::plain(time::relative(delegation.created_at, context.now())),
-            Cell::plain(ends),
-            Cell::plain(&delegation.workspace_dir),
-            Cell::plain(&delegation.peer_url),
-            Cell::plain(&delegation.description),
+            TextCell::plain(delegation.delegation_id.to_string()),
+            TextCell::styled(delegation.status.as_str(), daemon_access::style(delegation.status)),
+            TextCell::plain(delegation.access_mode.as_str()),
+            TextCell::plain(time::relative(delegation.created_at, context.now())),
+            TextCell::plain(ends),
+            TextCell::plain(&delegation.workspace_dir),
+            TextCell::plain(&delegation.peer_url),
+            TextCell::plain(&delegation.description),
         ]);
     }
     context.output.table(&table)
 }
 
-fn show(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
+fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), CommandFailure> {
     if context.output.is_json() {
         return context.output.json(delegation);
     }
     let now = context.now();
-    let mut table = Table::new(&["", ""]);
-    let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
-    row("delegation", Cell::strong(delegation.delegation_id.to_string()));
-    row("status", Cell::styled(delegation.status.as_str(), lending::style(delegation.status)));
-    row("task", Cell::plain(clean::line(&delegation.description)));
-    row("peer", Cell::plain(&delegation.peer_url));
-    row("folder", Cell::plain(&delegation.workspace_dir));
-    row("mode", Cell::plain(delegation.access_mode.as_str()));
-    row("created", Cell::plain(time::relative(delegation.created_at, now)));
+    let mut table = TextTable::new(&["", ""]);
+    let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
+    row("delegation", TextCell::strong(delegation.delegation_id.to_string()));
+    row("status", TextCell::styled(delegation.status.as_str(), daemon_access::style(delegation.status)));
+    row("task", TextCell::plain(clean::line(&delegation.description)));
+    row("peer", TextCell::plain(&delegation.peer_url));
+    row("folder", TextCell::plain(&delegation.workspace_dir));
+    row("mode", TextCell::plain(delegation.access_mode.as_str()));
+    row("created", TextCell::plain(time::relative(delegation.created_at, now)));
     let expires = delegation.expires_at.filter(|_| !delegation.status.has_ended());
     for (name, at) in [("lent", delegation.started_at), ("expires", expires), ("ended", delegation.ended_at)] {
         if let Some(at) = at {
-            row(name, Cell::plain(time::relative(at, now)));
+            row(name, TextCell::plain(time::relative(at, now)));
         }
     }
     for (name, text) in [
@@ -301,12 +307,12 @@ fn show(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
         ("progress", &delegation.progress),
     ] {
         if let Some(text) = text {
-            row(name, Cell::plain(clean::line(text)));
+            row(name, TextCell::plain(clean::line(text)));
         }
     }
     if let Some(failure) = delegation.result.as_ref().and_then(|result| result.error.as_ref()) {
-        row("error", Cell::styled(clean::line(&format!("{}: {}", failure.code, failure.message)), Style::Bad));
-        row("hint", Cell::plain(clean::line(&failure.hint)));
+        row("error", TextCell::styled(clean::line(&format!("{}: {}", failure.code, failure.message)), TextStyle::Bad));
+        row("hint", TextCell::plain(clean::line(&failure.hint)));
     }
     for changed in delegation.changes.iter().flat_map(|changes| &changes.changed_paths) {
         let word = format!("{:?}", changed.change).to_lowercase();
@@ -314,11 +320,11 @@ fn show(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
         row(
             &word,
             match &changed.run_by {
-                Some(who) => Cell::styled(
+                Some(who) => TextCell::styled(
                     format!("{path} (run or obeyed by {}: look at it first)", clean::line(who)),
-                    Style::Busy,
+                    TextStyle::Busy,
                 ),
-                None => Cell::plain(path),
+                None => TextCell::plain(path),
             },
         );
     }
@@ -329,7 +335,7 @@ fn show(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
     Ok(())
 }
 
-fn output(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
+fn output(context: &CommandContext, delegation: &Delegation) -> Result<(), CommandFailure> {
     if delegation.status.has_ended() {
         return delegate::show(context, delegation);
     }
@@ -343,22 +349,22 @@ fn output(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
 }
 
 /// The one that was named.
-async fn get(context: &Context, delegation: &IdArg) -> Result<Delegation, Failure> {
-    let daemon = lending::daemon(context).await?;
+async fn get(context: &CommandContext, delegation: &IdArg) -> Result<Delegation, CommandFailure> {
+    let daemon = daemon_access::daemon(context).await?;
     Ok(daemon.get(delegation.delegation(&daemon).await?).await?)
 }
 
 /// The daemon of this machine wrote it.
-fn log(context: &Context, delegation: DelegationId) -> Result<(), Failure> {
+fn log(context: &CommandContext, delegation: DelegationId) -> Result<(), CommandFailure> {
     let folder = context.config.awcp_home()?.join("delegations").join(delegation.to_string());
     let path = folder.join("logs").join("remote.log");
     let text = match std::fs::read(&path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(Failure::file("read the log", &path, &error)),
+        Err(error) => return Err(CommandFailure::file("read the log", &path, &error)),
     };
     if context.output.is_json() {
-        return context.output.json(&Log { log: text });
+        return context.output.json(&DelegationLogOutput { log: text });
     }
     if text.is_empty() {
         context.output.say("The remote wrote nothing.");
@@ -367,8 +373,8 @@ fn log(context: &Context, delegation: DelegationId) -> Result<(), Failure> {
     context.output.raw(&clean::lines(&text))
 }
 
-async fn cancel(context: &Context, named: Vec<IdArg>, all: bool) -> Result<(), Failure> {
-    let daemon = lending::daemon(context).await?;
+async fn cancel(context: &CommandContext, named: Vec<IdArg>, all: bool) -> Result<(), CommandFailure> {
+    let daemon = daemon_access::daemon(context).await?;
     // None is cancelled before all of them are known.
     let mut wanted = Vec::new();
     for delegation in &named {
@@ -387,7 +393,7 @@ async fn cancel(context: &Context, named: Vec<IdArg>, all: bool) -> Result<(), F
         delegations.push(ended);
     }
     if context.output.is_json() {
-        return context.output.json(&Delegations { delegations });
+        return context.output.json(&DelegationList { delegations });
     }
     if delegations.is_empty() {
         context.output.say("Nothing is lent.");
@@ -396,12 +402,12 @@ async fn cancel(context: &Context, named: Vec<IdArg>, all: bool) -> Result<(), F
 }
 
 async fn wait(
-    context: &Context,
+    context: &CommandContext,
     wanted: Vec<IdArg>,
     session: Option<String>,
     timeout: Option<u64>,
-) -> Result<(), Failure> {
-    let daemon = lending::daemon(context).await?;
+) -> Result<(), CommandFailure> {
+    let daemon = daemon_access::daemon(context).await?;
     let waiting = async {
         match session {
             Some(session) => ended_of_session(&daemon, &session).await,
@@ -411,24 +417,24 @@ async fn wait(
     let ended = match timeout {
         None => waiting.await?,
         Some(seconds) => tokio::time::timeout(Duration::from_secs(seconds), waiting).await.map_err(|_| {
-            Failure::new("timed_out", exit::TIMED_OUT, format!("not done within {seconds} seconds; it goes on"))
+            CommandFailure::new("timed_out", exit::TIMED_OUT, format!("not done within {seconds} seconds; it goes on"))
                 .hint("See how far it is: attache delegations list --live")
         })??,
     };
     if context.output.is_json() {
-        context.output.json(&Delegations { delegations: ended.clone() })?;
+        context.output.json(&DelegationList { delegations: ended.clone() })?;
     } else {
         for delegation in &ended {
             context.output.line(format_args!("{} {}", delegation.delegation_id, delegation.status))?;
         }
     }
-    ended.iter().try_for_each(lending::verdict)
+    ended.iter().try_for_each(daemon_access::verdict)
 }
 
-async fn ended_of_session(daemon: &DaemonClient, session: &str) -> Result<Vec<Delegation>, Failure> {
+async fn ended_of_session(daemon: &DaemonClient, session: &str) -> Result<Vec<Delegation>, CommandFailure> {
     let mut state = daemon.session(session).await?;
     while !state.pending.is_empty() {
-        state = daemon.wait_for_session(session, state.rounds, LOOK).await?;
+        state = daemon.wait_for_session(session, state.rounds, POLL_TIMEOUT).await?;
     }
     let mut ended = Vec::new();
     for id in state.ended {
@@ -441,13 +447,17 @@ async fn ended_of_session(daemon: &DaemonClient, session: &str) -> Result<Vec<De
     }
     if ended.is_empty() {
         let message = format!("nothing was delegated in a session `{session}`");
-        return Err(Failure::new("not_found", exit::NOT_FOUND, message)
+        return Err(CommandFailure::new("not_found", exit::NOT_FOUND, message)
             .hint("`attache delegations list --json` has the `session_id` of each."));
     }
     Ok(ended)
 }
 
-async fn ended_of(context: &Context, daemon: &DaemonClient, wanted: Vec<IdArg>) -> Result<Vec<Delegation>, Failure> {
+async fn ended_of(
+    context: &CommandContext,
+    daemon: &DaemonClient,
+    wanted: Vec<IdArg>,
+) -> Result<Vec<Delegation>, CommandFailure> {
     let all = if wanted.is_empty() {
         daemon.list().await?.into_iter().filter(|delegation| !delegation.status.has_ended()).collect()
     } else {

@@ -1,6 +1,6 @@
 //! `attache deliveries`: what webhooks were told, and one more try.
 
-use attache_client::{DeliveryFilter, Hub};
+use attache_client::{DeliveryFilter, HubClient};
 use attache_protocol::wire::{
     call::CallId,
     delivery::{Delivery, DeliveryKind, DeliverySecret, DeliveryState},
@@ -9,10 +9,10 @@ use clap::Subcommand;
 
 use super::page::{Listing, PageArgs};
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
     ids::IdArg,
-    output::{Cell, Style, Table, clean, time},
+    output::{TextCell, TextStyle, TextTable, clean, time},
 };
 
 /// List webhook deliveries and resend them
@@ -32,15 +32,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
     #[command(flatten)]
-    filter: Filter,
+    filter: DeliveryListArgs,
     #[command(subcommand)]
-    command: Option<Deliveries>,
+    command: Option<DeliveriesCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Deliveries {
+enum DeliveriesCommand {
     /// List deliveries, newest first (what `attache deliveries` does)
-    List(Filter),
+    List(DeliveryListArgs),
     /// Show one delivery
     Show {
         /// Its id, a part of it, or `last`
@@ -62,7 +62,7 @@ enum Deliveries {
 }
 
 #[derive(Debug, Default, clap::Args)]
-struct Filter {
+struct DeliveryListArgs {
     /// Only in this state
     #[arg(long, value_parser = parse_state, value_name = "pending|delivered|failed")]
     state: Option<DeliveryState>,
@@ -79,13 +79,13 @@ fn parse_state(text: &str) -> Result<DeliveryState, String> {
     found.ok_or_else(|| "one of pending, delivered, failed".to_owned())
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
     let output = &context.output;
-    match args.command.unwrap_or(Deliveries::List(args.filter)) {
-        Deliveries::List(filter) => list(&context, &hub, filter).await,
-        Deliveries::Show { delivery } => show(&context, &hub.delivery(delivery.delivery(&hub).await?).await?),
-        Deliveries::Resend { delivery } => {
+    match args.command.unwrap_or(DeliveriesCommand::List(args.filter)) {
+        DeliveriesCommand::List(filter) => list(&context, &hub, filter).await,
+        DeliveriesCommand::Show { delivery } => show(&context, &hub.delivery(delivery.delivery(&hub).await?).await?),
+        DeliveriesCommand::Resend { delivery } => {
             let delivery = delivery.delivery(&hub).await?;
             let resent = hub.resend_delivery(delivery).await?;
             if output.is_json() {
@@ -94,7 +94,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             output.say(format_args!("It is sent again now. How that went: attache deliveries show {delivery}"));
             Ok(())
         }
-        Deliveries::Secret { agent } => {
+        DeliveriesCommand::Secret { agent } => {
             let secret = hub.delivery_secret(agent.as_deref()).await?.expose().clone();
             if output.is_json() {
                 return output.json(&DeliverySecret { secret });
@@ -104,58 +104,58 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     }
 }
 
-async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
-    let Filter { state, run, page } = filter;
+async fn list(context: &CommandContext, hub: &HubClient, filter: DeliveryListArgs) -> Result<(), CommandFailure> {
+    let DeliveryListArgs { state, run, page } = filter;
     let list = hub.deliveries(&DeliveryFilter { state, run: run.map(CallId::run), page: page.page() }).await?;
     let next_cursor = list.next_cursor.as_deref();
     let when_empty = "There are no such deliveries. A call with a callback_url makes one when it has ended.";
     Listing { answer: &list, items: &list.deliveries, next_cursor, when_empty }.print(
         context,
         &[
-            ("ID", &|delivery| Cell::plain(delivery.delivery_id.to_string())),
+            ("ID", &|delivery| TextCell::plain(delivery.delivery_id.to_string())),
             ("STATE", &|delivery| state_cell(delivery.state)),
-            ("WHAT", &|delivery| Cell::plain(kind(delivery.kind))),
-            ("TRIED", &|delivery| Cell::plain(delivery.attempts.to_string())),
+            ("WHAT", &|delivery| TextCell::plain(kind(delivery.kind))),
+            ("TRIED", &|delivery| TextCell::plain(delivery.attempts.to_string())),
             ("ANSWER", &|delivery| {
-                Cell::plain(delivery.last_status.map_or_else(|| "–".to_owned(), |status| status.to_string()))
+                TextCell::plain(delivery.last_status.map_or_else(|| "–".to_owned(), |status| status.to_string()))
             }),
-            ("CREATED", &|delivery| Cell::plain(time::relative(delivery.created_at, context.now()))),
-            ("URL", &|delivery| Cell::dim(clean::exact_line(&delivery.url))),
+            ("CREATED", &|delivery| TextCell::plain(time::relative(delivery.created_at, context.now()))),
+            ("URL", &|delivery| TextCell::dim(clean::exact_line(&delivery.url))),
         ],
     )
 }
 
-fn show(context: &Context, delivery: &Delivery) -> Result<(), Failure> {
+fn show(context: &CommandContext, delivery: &Delivery) -> Result<(), CommandFailure> {
     let (output, now) = (&context.output, context.now());
     if output.is_json() {
         return output.json(delivery);
     }
-    let mut table = Table::new(&["", ""]);
-    let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
-    row("delivery", Cell::strong(delivery.delivery_id.to_string()));
+    let mut table = TextTable::new(&["", ""]);
+    let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
+    row("delivery", TextCell::strong(delivery.delivery_id.to_string()));
     row("state", state_cell(delivery.state));
-    row("what", Cell::plain(kind(delivery.kind)));
-    row("run", Cell::plain(delivery.task_run_id.to_string()));
+    row("what", TextCell::plain(kind(delivery.kind)));
+    row("run", TextCell::plain(delivery.task_run_id.to_string()));
     if let Some(permission) = delivery.permission_request_id {
-        row("request", Cell::plain(permission.to_string()));
+        row("request", TextCell::plain(permission.to_string()));
     }
-    row("url", Cell::plain(clean::exact_line(&delivery.url)));
-    row("created", Cell::plain(time::relative(delivery.created_at, now)));
-    row("tried", Cell::plain(delivery.attempts.to_string()));
+    row("url", TextCell::plain(clean::exact_line(&delivery.url)));
+    row("created", TextCell::plain(time::relative(delivery.created_at, now)));
+    row("tried", TextCell::plain(delivery.attempts.to_string()));
     if let Some(at) = delivery.last_attempt_at {
-        row("last tried", Cell::plain(time::relative(at, now)));
+        row("last tried", TextCell::plain(time::relative(at, now)));
     }
     if let Some(status) = delivery.last_status {
-        row("answer", Cell::plain(status.to_string()));
+        row("answer", TextCell::plain(status.to_string()));
     }
     if let Some(error) = &delivery.last_error {
-        row("error", Cell::plain(clean::exact_line(error)));
+        row("error", TextCell::plain(clean::exact_line(error)));
     }
     if let Some(at) = delivery.next_attempt_at {
-        row("next try", Cell::plain(time::relative(at, now)));
+        row("next try", TextCell::plain(time::relative(at, now)));
     }
     if let Some(at) = delivery.delivered_at {
-        row("delivered", Cell::plain(time::relative(at, now)));
+        row("delivered", TextCell::plain(time::relative(at, now)));
     }
     output.table(&table)?;
     if delivery.state == DeliveryState::Failed {
@@ -172,11 +172,11 @@ const fn kind(kind: DeliveryKind) -> &'static str {
     }
 }
 
-fn state_cell(state: DeliveryState) -> Cell {
+fn state_cell(state: DeliveryState) -> TextCell {
     let style = match state {
-        DeliveryState::Pending => Style::Busy,
-        DeliveryState::Delivered => Style::Good,
-        DeliveryState::Failed => Style::Bad,
+        DeliveryState::Pending => TextStyle::Busy,
+        DeliveryState::Delivered => TextStyle::Good,
+        DeliveryState::Failed => TextStyle::Bad,
     };
-    Cell::styled(state.as_str(), style)
+    TextCell::styled(state.as_str(), style)
 }

@@ -2,17 +2,17 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use attache_client::egress::{Allow, Guard, Network, Policy};
+use attache_client::egress::{EgressGuard, EgressPolicy, EgressRule, IpNetwork};
 use attache_hub::{OnTokenReuse, Options, OwnerKey, OwnerKeyState};
-use attache_protocol::wire::system::Ready;
+use attache_protocol::wire::system::ReadyFile;
 
 use crate::{
-    Context, Failure, amount,
+    CommandContext, CommandFailure, amount,
     home::DEFAULT_LISTEN,
     keep::Keep,
-    output::Style,
-    process::{self, Ending},
-    site::{Place, Site},
+    local_server::{LocalServer, LocalServerOptions},
+    output::TextStyle,
+    process::{self, ShutdownSignals},
     tls::TlsArgs,
 };
 
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     keep: Vec<Keep>,
     /// Let webhooks and outside agents (--peer) be on this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
-    egress_allow: Vec<Allow>,
+    egress_allow: Vec<EgressRule>,
     /// How many requests one person, program or agent may make in a minute [default: as many as they like]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate_limit: Option<u32>,
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     max_connections: Option<u32>,
     /// Believe the X-Forwarded-For of a proxy at this address or in this network; repeatable
     #[arg(long, value_name = "ADDR|CIDR")]
-    trusted_proxy: Vec<Network>,
+    trusted_proxy: Vec<IpNetwork>,
     /// When the key in <data>/admin.key is lost: make a new one there, and revoke the lost one
     #[arg(long)]
     recover_owner_key: bool,
@@ -73,12 +73,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     #[command(flatten)]
-    tuning: Tuning,
+    tuning: HubTuningArgs,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Tuning")]
-struct Tuning {
+struct HubTuningArgs {
     /// A runtime that is silent for longer is offline, and its claims are lost [default: 120000]
     #[arg(long, value_name = "MS", hide_short_help = true, value_parser = clap::value_parser!(u64).range(100..))]
     heartbeat_timeout_ms: Option<u64>,
@@ -93,7 +93,7 @@ struct Tuning {
     token_overlap_ms: Option<u64>,
     /// When somebody uses a replaced runtime token: refuse it and log it, or revoke the device as well
     #[arg(long, value_name = "ACTION", hide_short_help = true, default_value = "refuse")]
-    on_token_reuse: TokenReuse,
+    on_token_reuse: TokenReuseArg,
     /// How often deadlines are looked at [default: 1000]
     #[arg(long, value_name = "MS", hide_short_help = true, value_parser = clap::value_parser!(u64).range(10..))]
     sweep_ms: Option<u64>,
@@ -106,24 +106,24 @@ struct Tuning {
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum TokenReuse {
+enum TokenReuseArg {
     Refuse,
     Revoke,
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    if !args.listen.ip().is_loopback() && !args.insecure_lan && !args.tls.is_given() {
-        return Err(Failure::usage(format!("{} can be reached from other machines, and there is no TLS", args.listen))
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
+    if !args.listen.ip().is_loopback() && !args.insecure_lan && !args.tls.is_set() {
+        return Err(CommandFailure::usage(format!("{} can be reached from other machines, and there is no TLS", args.listen))
             .hint("Give it a certificate (--tls-self-signed, or --tls-cert with --tls-key), listen on 127.0.0.1 behind a proxy that has TLS (--public-url), or accept the risk with --insecure-lan."));
     }
     let permissions = args.permissions;
-    let ending = Ending::of_signals()?;
-    let place = Place { listen: args.listen, data: args.data, tls: args.tls };
+    let ending = ShutdownSignals::of_signals()?;
+    let place = LocalServerOptions { listen: args.listen, data: args.data, tls: args.tls };
     let (public_url, default_agent, tuning) = (args.public_url, args.default_agent, args.tuning);
     let (rate_limit, run_timeout, recover) = (args.rate_limit, args.run_timeout, args.recover_owner_key);
     let (max_connections, proxies, keep) = (args.max_connections, args.trusted_proxy, args.keep);
-    let egress = Guard::new(Policy { allow: args.egress_allow });
-    let site = Site::open(&context, place, |options| {
+    let egress = EgressGuard::new(EgressPolicy { allow: args.egress_allow });
+    let site = LocalServer::open(&context, place, |options| {
         options.permissions = permissions;
         options.public_url = public_url;
         options.default_agent = default_agent;
@@ -140,27 +140,29 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     })
     .await?;
     let (url, pin) = (site.local.origin.clone(), site.needed_pin());
-    process::write_ready(args.ready_file.as_deref(), &Ready { url: url.clone(), pin })?;
+    process::write_ready(args.ready_file.as_deref(), &ReadyFile { url: url.clone(), pin })?;
     let output = &context.output;
     output.line(&url)?;
     if site.hub.origin() != url {
-        output.say_styled(Style::Dim, format_args!("People reach it at {}.", site.hub.origin()));
+        output.say_styled(TextStyle::Dim, format_args!("People reach it at {}.", site.hub.origin()));
     }
     if let Some(pin) = pin {
         output.say(format_args!("Its pin: {pin}"));
-        output
-            .say_styled(Style::Dim, "Elsewhere, pass it with --pin or ATTACHE_PIN; commands on this machine know it.");
+        output.say_styled(
+            TextStyle::Dim,
+            "Elsewhere, pass it with --pin or ATTACHE_PIN; commands on this machine know it.",
+        );
     }
-    site.say_owner_key(output);
+    site.print_owner_key(output);
     if site.hub.owner_key() != OwnerKeyState::Elsewhere {
-        output.say_styled(Style::Dim, "Sign in to the console with: attache login");
+        output.say_styled(TextStyle::Dim, "Sign in to the console with: attache login");
     }
     site.serve(ending).await
 }
 
-// === impl Tuning ===
+// === impl HubTuningArgs ===
 
-impl Tuning {
+impl HubTuningArgs {
     fn apply(self, options: &mut Options) {
         let set = |target: &mut Duration, given: Option<u64>| {
             if let Some(millis) = given {
@@ -173,8 +175,8 @@ impl Tuning {
         set(&mut options.token_rotation, self.token_rotation_ms);
         set(&mut options.token_overlap, self.token_overlap_ms);
         options.on_token_reuse = match self.on_token_reuse {
-            TokenReuse::Refuse => OnTokenReuse::Refuse,
-            TokenReuse::Revoke => OnTokenReuse::Revoke,
+            TokenReuseArg::Refuse => OnTokenReuse::Refuse,
+            TokenReuseArg::Revoke => OnTokenReuse::Revoke,
         };
         if let Some(most) = self.max_streams {
             options.max_streams = usize::try_from(most).unwrap_or(usize::MAX);

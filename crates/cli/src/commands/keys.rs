@@ -2,20 +2,20 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use attache_client::Hub;
+use attache_client::HubClient;
 use attache_protocol::{
     Timestamp,
-    wire::key::{CreateKeyRequest, Key, Role, Scope},
+    wire::key::{CreateKeyRequest, Key, KeyScope, Role},
 };
 use clap::Subcommand;
 
 use super::page::{self, Listing, PageArgs};
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
     home,
     ids::IdArg,
-    output::{Cell, Style, time},
+    output::{TextCell, TextStyle, time},
 };
 
 /// Manage API keys
@@ -36,11 +36,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     page: PageArgs,
     #[command(subcommand)]
-    command: Option<Keys>,
+    command: Option<KeysCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Keys {
+enum KeysCommand {
     /// List the keys (what `attache keys` does)
     List(PageArgs),
     /// Add a key; it is shown once
@@ -52,7 +52,7 @@ enum Keys {
         role: Option<Role>,
         /// Only this part of what the role may do; repeatable [default: all of it]
         #[arg(long = "scope", value_parser = parse_scope, value_name = "read|call|decide|manage|admin")]
-        scopes: Vec<Scope>,
+        scopes: Vec<KeyScope>,
         /// The user it acts for, by name or id [default: yours]
         #[arg(long, value_name = "USER")]
         user: Option<String>,
@@ -80,27 +80,28 @@ pub(super) fn parse_role(text: &str) -> Result<Role, String> {
     Role::from_text(text).ok_or_else(|| "one of viewer, operator, admin, owner".to_owned())
 }
 
-pub(super) fn parse_scope(text: &str) -> Result<Scope, String> {
-    Scope::from_text(text).ok_or_else(|| "one of read, call, decide, manage, admin".to_owned())
+pub(super) fn parse_scope(text: &str) -> Result<KeyScope, String> {
+    KeyScope::from_text(text).ok_or_else(|| "one of read, call, decide, manage, admin".to_owned())
 }
 
 fn parse_time(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| "a time like 2027-01-01T00:00:00Z".to_owned())
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or(Keys::List(args.page)) {
-        Keys::List(page) => list(&context, &hub, &page).await,
-        Keys::Add { name, role, scopes, user, expires, days, to_file, certificate } => {
+    match args.command.unwrap_or(KeysCommand::List(args.page)) {
+        KeysCommand::List(page) => list(&context, &hub, &page).await,
+        KeysCommand::Add { name, role, scopes, user, expires, days, to_file, certificate } => {
             let days = days.map(|days| context.now().plus(Duration::from_secs(u64::from(days) * 86_400)));
             let scopes = (!scopes.is_empty()).then_some(scopes);
-            let read = |file: PathBuf| fs::read_to_string(&file).map_err(|error| Failure::file("read", &file, &error));
+            let read =
+                |file: PathBuf| fs::read_to_string(&file).map_err(|error| CommandFailure::file("read", &file, &error));
             let certificate = certificate.map(read).transpose()?;
             let request = CreateKeyRequest { name, role, user, scopes, expires_at: expires.or(days), certificate };
             add(&context, &hub, request, to_file).await
         }
-        Keys::Revoke { key } => {
+        KeysCommand::Revoke { key } => {
             let key = key.key(&hub).await?;
             hub.revoke_key(key).await?;
             context.output.say(format_args!("Revoked {key}."));
@@ -109,21 +110,21 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     }
 }
 
-async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
+async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Result<(), CommandFailure> {
     let list = hub.keys(&page.page()).await?;
     let names = page::names(context, hub, list.api_keys.iter().filter_map(|key| key.user_id)).await;
     let next_cursor = list.next_cursor.as_deref();
     Listing { answer: &list, items: &list.api_keys, next_cursor, when_empty: "" }.print(
         context,
         &[
-            ("ID", &|key| Cell::plain(key.key_id.to_string())),
+            ("ID", &|key| TextCell::plain(key.key_id.to_string())),
             ("STATE", &|key| state(key, context)),
-            ("ROLE", &|key| Cell::plain(key.role.as_str())),
-            ("SCOPES", &|key| Cell::plain(scopes(key))),
-            ("FOR", &|key| Cell::plain(names.or_dash(key.user_id))),
-            ("CREATED", &|key| Cell::plain(time::relative(key.created_at, context.now()))),
-            ("EXPIRES", &|key| Cell::plain(time::relative_or(key.expires_at, context.now(), "never"))),
-            ("NAME", &|key| Cell::strong(&key.name)),
+            ("ROLE", &|key| TextCell::plain(key.role.as_str())),
+            ("SCOPES", &|key| TextCell::plain(scopes(key))),
+            ("FOR", &|key| TextCell::plain(names.or_dash(key.user_id))),
+            ("CREATED", &|key| TextCell::plain(time::relative(key.created_at, context.now()))),
+            ("EXPIRES", &|key| TextCell::plain(time::relative_or(key.expires_at, context.now(), "never"))),
+            ("NAME", &|key| TextCell::strong(&key.name)),
         ],
     )
 }
@@ -135,20 +136,27 @@ fn scopes(key: &Key) -> String {
     }
 }
 
-fn state(key: &Key, context: &Context) -> Cell {
+fn state(key: &Key, context: &CommandContext) -> TextCell {
     if key.revoked_at.is_some() {
-        Cell::dim("revoked")
+        TextCell::dim("revoked")
     } else if key.expires_at.is_some_and(|at| at <= context.now()) {
-        Cell::dim("expired")
+        TextCell::dim("expired")
     } else {
-        Cell::styled("valid", Style::Good)
+        TextCell::styled("valid", TextStyle::Good)
     }
 }
 
-async fn add(context: &Context, hub: &Hub, request: CreateKeyRequest, to_file: Option<PathBuf>) -> Result<(), Failure> {
+async fn add(
+    context: &CommandContext,
+    hub: &HubClient,
+    request: CreateKeyRequest,
+    to_file: Option<PathBuf>,
+) -> Result<(), CommandFailure> {
     let output = &context.output;
     if let Some(file) = to_file.as_ref().filter(|file| file.exists()) {
-        return Err(Failure::usage(format!("{} exists", file.display())).hint("Name a file that is not there yet."));
+        return Err(
+            CommandFailure::usage(format!("{} exists", file.display())).hint("Name a file that is not there yet.")
+        );
     }
     let created = hub.create_key(&request).await?;
     match (&to_file, &created.api_key) {
@@ -164,7 +172,7 @@ async fn add(context: &Context, hub: &Hub, request: CreateKeyRequest, to_file: O
             if let Err(error) = home::create_private(file, text.as_bytes()) {
                 // Nobody has seen the key, so nobody will miss it.
                 let _ = hub.revoke_key(created.key.key_id).await;
-                return Err(Failure::file("write", file, &error));
+                return Err(CommandFailure::file("write", file, &error));
             }
             if output.is_json() {
                 return output.json(&created.key);

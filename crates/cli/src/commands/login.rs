@@ -3,10 +3,10 @@
 use attache_protocol::wire::session::LoginLinkRequest;
 
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
     hint,
-    output::{Style, clean, time},
+    output::{TextStyle, clean, time},
 };
 
 /// Create a link that signs a browser in to the console
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     hub: HubArgs,
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
     let request = LoginLinkRequest { user: args.user };
     let link = hub.create_login_link(&request).await.map_err(|error| hint::users(error.into()))?;
@@ -37,6 +37,6 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let until = time::relative(link.expires_at, context.now());
     let who = link.user_name.as_deref().map_or_else(|| "nobody in particular".into(), clean::line);
     let role = link.role.as_str();
-    output.say_styled(Style::Dim, format_args!("It signs in {who} ({role}), works once and expires {until}."));
+    output.say_styled(TextStyle::Dim, format_args!("It signs in {who} ({role}), works once and expires {until}."));
     Ok(())
 }

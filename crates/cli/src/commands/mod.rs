@@ -43,7 +43,7 @@ use clap::{Parser, Subcommand};
 pub(crate) use approvals::state_cell as permission_state;
 pub(crate) use groups::command;
 
-use crate::{Context, Failure};
+use crate::{CommandContext, CommandFailure};
 
 /// Put agents on any machine to work, and see, approve, stop and account for what they do.
 #[derive(Debug, Parser)]
@@ -65,12 +65,12 @@ pub(crate) struct Cli {
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: AttacheCommand,
 }
 
 /// Everything `attache` can do. A new command is a variant here and a file beside this one.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum AttacheCommand {
     Up(up::Args),
     Hub(hub::Args),
     Runtime(runtime::Args),
@@ -111,7 +111,7 @@ pub(crate) enum Command {
 
 /// What a command needs from its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Weight {
+pub(crate) enum ProcessKind {
     /// It stays and serves.
     Server,
     /// It serves its parent, which does the talking.
@@ -122,16 +122,16 @@ pub(crate) enum Weight {
     Client,
 }
 
-// === impl Command ===
+// === impl AttacheCommand ===
 
-impl Command {
-    pub(crate) const fn weight(&self) -> Weight {
+impl AttacheCommand {
+    pub(crate) const fn process_kind(&self) -> ProcessKind {
         match self {
-            Self::Adapter(args) if args.is_supervised() => Weight::Child,
-            Self::Up(_) | Self::Hub(_) | Self::Adapter(_) | Self::Daemon(_) => Weight::Server,
-            Self::Runtime(args) => args.weight(),
-            Self::Mcp(args) => args.weight(),
-            Self::Bench(_) => Weight::Bench,
+            Self::Adapter(args) if args.is_supervised() => ProcessKind::Child,
+            Self::Up(_) | Self::Hub(_) | Self::Adapter(_) | Self::Daemon(_) => ProcessKind::Server,
+            Self::Runtime(args) => args.process_kind(),
+            Self::Mcp(args) => args.process_kind(),
+            Self::Bench(_) => ProcessKind::Bench,
             Self::Ask(_)
             | Self::Watch(_)
             | Self::Agents(_)
@@ -158,11 +158,11 @@ impl Command {
             | Self::Doctor(_)
             | Self::Completions(_)
             | Self::Complete(_)
-            | Self::MountGuard(_) => Weight::Client,
+            | Self::MountGuard(_) => ProcessKind::Client,
         }
     }
 
-    pub(crate) async fn run(self, context: Context) -> Result<(), Failure> {
+    pub(crate) async fn run(self, context: CommandContext) -> Result<(), CommandFailure> {
         match self {
             Self::Up(args) => Box::pin(up::run(context, args)).await,
             Self::Hub(args) => Box::pin(hub::run(context, args)).await,

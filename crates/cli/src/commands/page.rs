@@ -1,12 +1,12 @@
 //! Lists: which part of one a command shows, and one table of columns for all of them.
 
-use attache_client::{Hub, Page};
+use attache_client::{HubClient, PageQuery};
 use serde::Serialize;
 
 use crate::{
-    Context, Failure,
-    names::Names,
-    output::{Cell, Table},
+    CommandContext, CommandFailure,
+    names::DisplayNames,
+    output::{TextCell, TextTable},
 };
 
 #[derive(Debug, Clone, clap::Args)]
@@ -20,7 +20,7 @@ pub(crate) struct PageArgs {
 }
 
 /// What a column is called, and what it shows of an item.
-pub(crate) type Column<'a, T> = (&'static str, &'a dyn Fn(&T) -> Cell);
+pub(crate) type Column<'a, T> = (&'static str, &'a dyn Fn(&T) -> TextCell);
 
 /// One page of a list as the hub answered it.
 pub(crate) struct Listing<'a, L, T> {
@@ -35,8 +35,8 @@ pub(crate) struct Listing<'a, L, T> {
 // === impl PageArgs ===
 
 impl PageArgs {
-    pub(crate) fn page(&self) -> Page {
-        Page { limit: Some(self.limit), cursor: self.cursor.clone() }
+    pub(crate) fn page(&self) -> PageQuery {
+        PageQuery { limit: Some(self.limit), cursor: self.cursor.clone() }
     }
 }
 
@@ -50,7 +50,7 @@ impl Default for PageArgs {
 
 impl<L: Serialize, T> Listing<'_, L, T> {
     /// Prints it: the answer as JSON, or a row for each item and how to see the rest.
-    pub(crate) fn print(&self, context: &Context, columns: &[Column<'_, T>]) -> Result<(), Failure> {
+    pub(crate) fn print(&self, context: &CommandContext, columns: &[Column<'_, T>]) -> Result<(), CommandFailure> {
         let output = &context.output;
         if output.is_json() {
             return output.json(self.answer);
@@ -59,7 +59,7 @@ impl<L: Serialize, T> Listing<'_, L, T> {
             output.say(self.when_empty);
         } else {
             let headings: Vec<_> = columns.iter().map(|(heading, _)| *heading).collect();
-            let mut table = Table::new(&headings);
+            let mut table = TextTable::new(&headings);
             for item in self.items {
                 table.row(columns.iter().map(|(_, cell)| cell(item)));
             }
@@ -71,12 +71,16 @@ impl<L: Serialize, T> Listing<'_, L, T> {
 }
 
 /// The names that a table needs; JSON has ids.
-pub(crate) async fn names<T: ToString>(context: &Context, hub: &Hub, ids: impl IntoIterator<Item = T>) -> Names {
-    if context.output.is_json() { Names::default() } else { Names::of(hub, ids).await }
+pub(crate) async fn names<T: ToString>(
+    context: &CommandContext,
+    hub: &HubClient,
+    ids: impl IntoIterator<Item = T>,
+) -> DisplayNames {
+    if context.output.is_json() { DisplayNames::default() } else { DisplayNames::of(hub, ids).await }
 }
 
 /// Tells a person how to see the rest.
-pub(crate) fn more(context: &Context, next_cursor: Option<&str>) {
+pub(crate) fn more(context: &CommandContext, next_cursor: Option<&str>) {
     if let Some(cursor) = next_cursor {
         context.output.say(format_args!("There are more: add --cursor {cursor}"));
     }

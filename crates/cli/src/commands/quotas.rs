@@ -1,17 +1,17 @@
 //! `attache quotas`: how much may be used in a day.
 
-use attache_client::Hub;
+use attache_client::HubClient;
 use attache_protocol::{
     Json,
-    wire::usage::{Amounts, Quota, SetQuotaRequest},
+    wire::usage::{Quota, SetQuotaRequest, UsageAmounts},
 };
 use clap::Subcommand;
 
 use crate::{
-    Context, Failure, amount,
+    CommandContext, CommandFailure, amount,
     context::HubArgs,
     hint,
-    output::{Cell, Table, time},
+    output::{TextCell, TextTable, time},
 };
 
 /// Manage daily quotas
@@ -32,29 +32,29 @@ pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
     #[command(subcommand)]
-    command: Option<Quotas>,
+    command: Option<QuotasCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Quotas {
+enum QuotasCommand {
     /// List the quotas (what `attache quotas` does)
     List,
     /// Set the limits for a user, an agent, both together, or the whole hub
     Set {
         #[command(flatten)]
-        target: Target,
+        target: QuotaTargetArgs,
         #[command(flatten)]
-        limits: Limits,
+        limits: QuotaLimitArgs,
     },
     /// Remove a quota
     Remove {
         #[command(flatten)]
-        target: Target,
+        target: QuotaTargetArgs,
     },
 }
 
 #[derive(Debug, Clone, clap::Args)]
-struct Target {
+struct QuotaTargetArgs {
     /// A user, by name or id
     #[arg(long, value_name = "USER")]
     user: Option<String>,
@@ -65,54 +65,54 @@ struct Target {
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true)]
-struct Limits {
+struct QuotaLimitArgs {
     /// How many calls; `none` for as many as wanted
     #[arg(long, value_name = "N", value_parser = count)]
-    calls: Option<Limit<u64>>,
+    calls: Option<QuotaLimitArg<u64>>,
     /// How many tokens; `none` for as many as wanted
     #[arg(long, value_name = "N", value_parser = count)]
-    tokens: Option<Limit<u64>>,
+    tokens: Option<QuotaLimitArg<u64>>,
     /// How many dollars; `none` for as many as wanted
     #[arg(long, value_name = "USD", value_parser = dollars)]
-    cost: Option<Limit<Json>>,
+    cost: Option<QuotaLimitArg<Json>>,
 }
 
 /// What a person says of one limit; one that is not named stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Limit<T> {
+enum QuotaLimitArg<T> {
     None,
     At(T),
 }
 
 const NONE: &str = "none";
 
-fn count(text: &str) -> Result<Limit<u64>, String> {
+fn count(text: &str) -> Result<QuotaLimitArg<u64>, String> {
     match text {
-        NONE => Ok(Limit::None),
-        digits => digits.parse().map(Limit::At).map_err(|_| "a whole number, or none".to_owned()),
+        NONE => Ok(QuotaLimitArg::None),
+        digits => digits.parse().map(QuotaLimitArg::At).map_err(|_| "a whole number, or none".to_owned()),
     }
 }
 
-fn dollars(text: &str) -> Result<Limit<Json>, String> {
+fn dollars(text: &str) -> Result<QuotaLimitArg<Json>, String> {
     match text {
-        NONE => Ok(Limit::None),
-        number => amount::dollars(number).map(Limit::At).map_err(|what| format!("{what}, or none")),
+        NONE => Ok(QuotaLimitArg::None),
+        number => amount::dollars(number).map(QuotaLimitArg::At).map_err(|what| format!("{what}, or none")),
     }
 }
 
-fn changed<T>(named: Option<Limit<T>>, before: Option<T>) -> Option<T> {
+fn changed<T>(named: Option<QuotaLimitArg<T>>, before: Option<T>) -> Option<T> {
     match named {
         None => before,
-        Some(Limit::None) => None,
-        Some(Limit::At(limit)) => Some(limit),
+        Some(QuotaLimitArg::None) => None,
+        Some(QuotaLimitArg::At(limit)) => Some(limit),
     }
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or(Quotas::List) {
-        Quotas::List => list(&context, &hub).await,
-        Quotas::Set { target, limits } => {
+    match args.command.unwrap_or(QuotasCommand::List) {
+        QuotasCommand::List => list(&context, &hub).await,
+        QuotasCommand::Set { target, limits } => {
             // The hub replaces all limits of a quota at once.
             let before = hub.quotas().await?.quotas.into_iter().find(|quota| target.is(quota));
             let (calls, tokens, cost) =
@@ -130,12 +130,12 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
                 return context.output.json(&quota);
             }
             match quota {
-                Some(quota) => context.output.say(format_args!("Set for {}.", whose(&quota))),
+                Some(quota) => context.output.say(format_args!("Set for {}.", subject(&quota))),
                 None => context.output.say("Removed: it limits nothing any more."),
             }
             Ok(())
         }
-        Quotas::Remove { target } => {
+        QuotasCommand::Remove { target } => {
             let request = SetQuotaRequest { user: target.user, agent: target.agent, ..SetQuotaRequest::default() };
             let names_user = request.user.is_some();
             hub.set_quota(&request).await.map_err(|error| unknown(error.into(), names_user))?;
@@ -146,13 +146,13 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 }
 
 /// A name that nobody has is most likely the user's.
-fn unknown(failure: Failure, names_user: bool) -> Failure {
+fn unknown(failure: CommandFailure, names_user: bool) -> CommandFailure {
     if names_user { hint::users(failure) } else { failure }
 }
 
-// === impl Target ===
+// === impl QuotaTargetArgs ===
 
-impl Target {
+impl QuotaTargetArgs {
     fn is(&self, quota: &Quota) -> bool {
         let is = |given: Option<&str>, id: Option<String>, name: Option<&str>| match given {
             None => id.is_none(),
@@ -163,27 +163,27 @@ impl Target {
     }
 }
 
-async fn list(context: &Context, hub: &Hub) -> Result<(), Failure> {
+async fn list(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFailure> {
     let output = &context.output;
     let list = hub.quotas().await?;
     if output.is_json() {
         return output.json(&list);
     }
-    let mut table = Table::new(&["FOR", "CALLS", "TOKENS", "COST", "BEGINS ANEW"]);
+    let mut table = TextTable::new(&["FOR", "CALLS", "TOKENS", "COST", "BEGINS ANEW"]);
     for quota in &list.quotas {
         let cost =
             quota.cost_usd.as_ref().map(|limit| (quota.spent.cost_usd.get(), quota.held.cost_usd.get(), limit.get()));
         table.row([
-            Cell::strong(whose(quota)),
-            Cell::plain(of(quota.calls, quota, |amounts| amounts.calls)),
-            Cell::plain(of(quota.tokens, quota, |amounts| amounts.tokens)),
-            Cell::plain(
+            TextCell::strong(subject(quota)),
+            TextCell::plain(of(quota.calls, quota, |amounts| amounts.calls)),
+            TextCell::plain(of(quota.tokens, quota, |amounts| amounts.tokens)),
+            TextCell::plain(
                 cost.map_or_else(
                     || "–".to_owned(),
                     |(spent, held, limit)| format!("${spent} + ${held} held of ${limit}"),
                 ),
             ),
-            Cell::plain(time::relative(quota.resets_at, context.now())),
+            TextCell::plain(time::relative(quota.resets_at, context.now())),
         ]);
     }
     output.table(&table)?;
@@ -193,7 +193,7 @@ async fn list(context: &Context, hub: &Hub) -> Result<(), Failure> {
     Ok(())
 }
 
-fn whose(quota: &Quota) -> String {
+fn subject(quota: &Quota) -> String {
     match (&quota.user_name, &quota.agent_name) {
         (None, None) => "the whole hub".to_owned(),
         (Some(user), None) => format!("user {user}"),
@@ -202,7 +202,7 @@ fn whose(quota: &Quota) -> String {
     }
 }
 
-fn of(limit: Option<u64>, quota: &Quota, amount: impl Fn(&Amounts) -> u64) -> String {
+fn of(limit: Option<u64>, quota: &Quota, amount: impl Fn(&UsageAmounts) -> u64) -> String {
     match limit {
         Some(limit) => format!("{} + {} held of {limit}", amount(&quota.spent), amount(&quota.held)),
         None => "–".to_owned(),

@@ -5,14 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_client::Hub;
-use attache_protocol::wire::access::{AccessRules, Because, CheckAccess, SetAccessRules};
+use attache_client::HubClient;
+use attache_protocol::wire::access::{AccessReason, AccessRules, CheckAccess, SetAccessRules};
 use clap::Subcommand;
 
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
-    output::{Style, time},
+    output::{TextStyle, time},
 };
 
 /// Show, edit and test access rules
@@ -31,11 +31,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
     #[command(subcommand)]
-    command: Option<Rules>,
+    command: Option<RulesCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Rules {
+enum RulesCommand {
     /// Show the rules in force (what `attache rules` does)
     Show,
     /// Replace the rules by those of a file; - reads the standard input
@@ -54,16 +54,16 @@ enum Rules {
     },
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or(Rules::Show) {
-        Rules::Show => show(&context, &hub).await,
-        Rules::Set { file, version } => set(&context, &hub, &file, version).await,
-        Rules::Check { agent, object } => check(&context, &hub, agent, object).await,
+    match args.command.unwrap_or(RulesCommand::Show) {
+        RulesCommand::Show => show(&context, &hub).await,
+        RulesCommand::Set { file, version } => set(&context, &hub, &file, version).await,
+        RulesCommand::Check { agent, object } => check(&context, &hub, agent, object).await,
     }
 }
 
-async fn show(context: &Context, hub: &Hub) -> Result<(), Failure> {
+async fn show(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFailure> {
     let output = &context.output;
     let rules = hub.access_rules().await?;
     if output.is_json() {
@@ -82,27 +82,32 @@ async fn show(context: &Context, hub: &Hub) -> Result<(), Failure> {
 }
 
 /// Goes to where people read, so that the rules can be sent to a file.
-fn describe(context: &Context, rules: &AccessRules) {
+fn describe(context: &CommandContext, rules: &AccessRules) {
     let output = &context.output;
     let by = rules.changed_by.as_deref().unwrap_or("nobody");
     let when = time::relative_or(rules.changed_at, context.now(), "never");
-    output.say_styled(Style::Dim, format_args!("Version {}, changed {when} by {by}.", rules.version));
+    output.say_styled(TextStyle::Dim, format_args!("Version {}, changed {when} by {by}.", rules.version));
     if let Some(file) = &rules.file {
-        output.say_styled(Style::Dim, format_args!("The hub keeps them in {file}."));
+        output.say_styled(TextStyle::Dim, format_args!("The hub keeps them in {file}."));
     }
     if let Some(problem) = &rules.problem {
-        output.say_styled(Style::Bad, format_args!("The file is not in force as it is now: {problem}"));
+        output.say_styled(TextStyle::Bad, format_args!("The file is not in force as it is now: {problem}"));
     }
 }
 
-async fn set(context: &Context, hub: &Hub, file: &Path, version: Option<i64>) -> Result<(), Failure> {
+async fn set(
+    context: &CommandContext,
+    hub: &HubClient,
+    file: &Path,
+    version: Option<i64>,
+) -> Result<(), CommandFailure> {
     let text = match file.as_os_str() == "-" {
         true => {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text)?;
             text
         }
-        false => std::fs::read_to_string(file).map_err(|error| Failure::file("read", file, &error))?,
+        false => std::fs::read_to_string(file).map_err(|error| CommandFailure::file("read", file, &error))?,
     };
     let rules = hub.set_access_rules(&SetAccessRules { text, version }).await?;
     if context.output.is_json() {
@@ -112,22 +117,22 @@ async fn set(context: &Context, hub: &Hub, file: &Path, version: Option<i64>) ->
     Ok(())
 }
 
-async fn check(context: &Context, hub: &Hub, agent: String, object: String) -> Result<(), Failure> {
+async fn check(context: &CommandContext, hub: &HubClient, agent: String, object: String) -> Result<(), CommandFailure> {
     let output = &context.output;
     let decision = hub.check_access(&CheckAccess { agent, object }).await?;
     if output.is_json() {
         return output.json(&decision);
     }
     let why = match (decision.because, &decision.rule) {
-        (Because::Rule, Some(rule)) => format!("the rule `{rule}`"),
-        (Because::Rule, None) => "a rule".to_owned(),
-        (Because::Own, _) => "it is its own user's, or an agent that belongs to nobody".to_owned(),
-        (Because::Default, _) => "no rule speaks about it, so the default holds".to_owned(),
-        (Because::NoSuchName, _) => "nothing can have such a name".to_owned(),
+        (AccessReason::Rule, Some(rule)) => format!("the rule `{rule}`"),
+        (AccessReason::Rule, None) => "a rule".to_owned(),
+        (AccessReason::Own, _) => "it is its own user's, or an agent that belongs to nobody".to_owned(),
+        (AccessReason::Default, _) => "no rule speaks about it, so the default holds".to_owned(),
+        (AccessReason::NoSuchName, _) => "nothing can have such a name".to_owned(),
     };
     let word = match decision.allowed {
-        true => output.paint(Style::Good, "allowed"),
-        false => output.paint(Style::Bad, "denied"),
+        true => output.paint(TextStyle::Good, "allowed"),
+        false => output.paint(TextStyle::Bad, "denied"),
     };
     output.line(format_args!("{word}: {} → {}: {why}", decision.agent, decision.object))
 }

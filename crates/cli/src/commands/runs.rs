@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use attache_client::{Hub, PermissionFilter, RunFilter};
+use attache_client::{HubClient, PermissionFilter, RunFilter};
 use attache_protocol::{
     EventKind, Json, RunId, Timestamp,
     error::exit,
-    rules::{permission::State, quota::usd, recovery::Recovery, run::Status},
+    rules::{permission::PermissionState, quota::usd, recovery::Recovery, run::RunStatus},
     wire::{
-        adapter::LogLine,
-        ask::InputRequest,
-        run::{Run, Sandbox, Waiting},
-        usage::Used,
+        adapter::AdapterLogLine,
+        input_request::GiveInputRequest,
+        run::{Run, Sandbox, WaitReason},
+        usage::ReportedUsage,
     },
 };
 use clap::{Subcommand, ValueEnum};
@@ -22,18 +22,17 @@ use super::{
     page::{self, PageArgs},
 };
 use crate::{
-    Context, Failure,
-    amount::{self, Moment},
-    asked,
+    CommandContext, CommandFailure,
+    amount::{self, PastTime},
     context::HubArgs,
     ids::IdArg,
-    names::Names,
-    output::{self, Cell, Style, Table, clean, time},
-    prompt, queue,
+    names::DisplayNames,
+    output::{self, TextCell, TextStyle, TextTable, clean, time},
+    prompt, queue_reason, tool_input,
 };
 
 /// How long a device gets to say that its agent heard nothing.
-const LISTEN: Duration = Duration::from_secs(3);
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// List, show, answer, cancel and delete runs
 #[derive(Debug, clap::Args)]
@@ -53,15 +52,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
     #[command(flatten)]
-    filter: Filter,
+    filter: RunListArgs,
     #[command(subcommand)]
-    command: Option<Runs>,
+    command: Option<RunsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Runs {
+enum RunsCommand {
     /// List runs, newest first (what `attache runs` does)
-    List(Filter),
+    List(RunListArgs),
     /// Show one run with its input and result
     Show {
         /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
@@ -103,19 +102,19 @@ struct Deleted {
 }
 
 #[derive(Debug, Default, clap::Args)]
-struct Filter {
+struct RunListArgs {
     /// Only of this agent (name or id)
     #[arg(long)]
     agent: Option<String>,
     /// Only in this state; `waiting` is for an approval or for input
     #[arg(long, value_enum)]
-    status: Option<StatusArg>,
+    status: Option<RunStatusArg>,
     /// Only of this conversation: its title or id, a part of the id, or `last`
     #[arg(long, value_name = "CONVERSATION")]
     conversation: Option<IdArg>,
     /// Only what was made since then, like `30m`, `8h`, `7d` ago or 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = amount::moment)]
-    since: Option<Moment>,
+    since: Option<PastTime>,
     /// Only what this person or agent asked for, by name or id
     #[arg(long, value_name = "NAME")]
     caller: Option<String>,
@@ -127,7 +126,7 @@ struct Filter {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum StatusArg {
+enum RunStatusArg {
     Pending,
     Running,
     Waiting,
@@ -136,28 +135,28 @@ enum StatusArg {
     Cancelled,
 }
 
-// === impl StatusArg ===
+// === impl RunStatusArg ===
 
-impl StatusArg {
+impl RunStatusArg {
     /// None for what is no state of its own.
-    const fn status(self) -> Option<Status> {
+    const fn status(self) -> Option<RunStatus> {
         match self {
-            Self::Pending => Some(Status::Pending),
-            Self::Running => Some(Status::Running),
+            Self::Pending => Some(RunStatus::Pending),
+            Self::Running => Some(RunStatus::Running),
             Self::Waiting => None,
-            Self::Completed => Some(Status::Completed),
-            Self::Failed => Some(Status::Failed),
-            Self::Cancelled => Some(Status::Cancelled),
+            Self::Completed => Some(RunStatus::Completed),
+            Self::Failed => Some(RunStatus::Failed),
+            Self::Cancelled => Some(RunStatus::Cancelled),
         }
     }
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or(Runs::List(args.filter)) {
-        Runs::List(filter) => list(&context, &hub, filter).await,
-        Runs::Show { run } => show(&context, &hub, &hub.run(run.run(&hub).await?).await?).await,
-        Runs::Cancel { run, reason } => {
+    match args.command.unwrap_or(RunsCommand::List(args.filter)) {
+        RunsCommand::List(filter) => list(&context, &hub, filter).await,
+        RunsCommand::Show { run } => show(&context, &hub, &hub.run(run.run(&hub).await?).await?).await,
+        RunsCommand::Cancel { run, reason } => {
             let run = hub.cancel_run(run.run(&hub).await?, reason.as_deref()).await?;
             if context.output.is_json() {
                 return context.output.json(&run);
@@ -165,16 +164,16 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             context.output.say(format_args!("{} is {}.", run.task_run_id, run.status.as_str()));
             Ok(())
         }
-        Runs::Delete { run, yes } => delete(&context, &hub, run.run(&hub).await?, yes).await,
-        Runs::Input { run, text } => input(&context, &hub, run.run(&hub).await?, text).await,
+        RunsCommand::Delete { run, yes } => delete(&context, &hub, run.run(&hub).await?, yes).await,
+        RunsCommand::Input { run, text } => input(&context, &hub, run.run(&hub).await?, text).await,
     }
 }
 
-async fn delete(context: &Context, hub: &Hub, run: RunId, yes: bool) -> Result<(), Failure> {
+async fn delete(context: &CommandContext, hub: &HubClient, run: RunId, yes: bool) -> Result<(), CommandFailure> {
     if !yes {
         let question = format!("Delete {run}? This cannot be undone: its result and what it produced go with it.");
         if prompt::confirm(context, &question)? == Some(false) {
-            return Err(Failure::new("cancelled", exit::FAILED, "nothing was deleted"));
+            return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was deleted"));
         }
     }
     hub.delete_run(run).await?;
@@ -185,22 +184,22 @@ async fn delete(context: &Context, hub: &Hub, run: RunId, yes: bool) -> Result<(
     Ok(())
 }
 
-async fn input(context: &Context, hub: &Hub, run: RunId, text: String) -> Result<(), Failure> {
+async fn input(context: &CommandContext, hub: &HubClient, run: RunId, text: String) -> Result<(), CommandFailure> {
     let text = if text == "-" { ask::read_all("the input")? } else { text };
     if text.trim().is_empty() {
-        return Err(Failure::usage("the input is empty").hint("Say it: attache runs input RUN \"…\""));
+        return Err(CommandFailure::usage("the input is empty").hint("Say it: attache runs input RUN \"…\""));
     }
     // A request whose answer got lost is sent again and is one input.
     let key = format!("input-{}", context.env.uuid());
     let before = hub.run(run).await?;
     // An answer is for the question that was open when it was given.
-    let question = before.waits_for.as_ref().filter(|asked| asked.kind == Waiting::Input);
+    let question = before.waits_for.as_ref().filter(|asked| asked.kind == WaitReason::Input);
     let input_request_id = question.and_then(|asked| asked.id.parse().ok());
-    let request = InputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: Some(key) };
+    let request = GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: Some(key) };
     let given = hub.give_input(run, &request).await?;
-    let is_answer = before.waiting == Some(Waiting::Input);
-    if !is_answer && went_unheard(hub, run, before.last_seq).await? {
-        return Err(Failure::new("input_unheard", exit::FAILED, format!("{run} does not listen while it works: this did not reach it"))
+    let is_answer = before.waiting == Some(WaitReason::Input);
+    if !is_answer && was_input_refused(hub, run, before.last_seq).await? {
+        return Err(CommandFailure::new("input_unheard", exit::FAILED, format!("{run} does not listen while it works: this did not reach it"))
             .hint(format!(
                 "Wait until it has ended, then send the next task of the same conversation: attache ask {} \"…\" --conversation {}",
                 before.agent_name, before.conversation_id
@@ -220,31 +219,31 @@ async fn input(context: &Context, hub: &Hub, run: RunId, text: String) -> Result
 }
 
 /// Whether the device says at once that its agent heard nothing of it.
-async fn went_unheard(hub: &Hub, run: RunId, after: i64) -> Result<bool, Failure> {
+async fn was_input_refused(hub: &HubClient, run: RunId, after: i64) -> Result<bool, CommandFailure> {
     let mut events = hub.follow(run, after);
     let heard = async {
         while let Some(event) = events.next().await {
             let event = event?;
             let code = (event.kind == EventKind::TaskLog).then(|| event.data.text_member("code")).flatten();
-            if code.as_deref() == Some(LogLine::INPUT_UNHEARD) {
+            if code.as_deref() == Some(AdapterLogLine::INPUT_UNHEARD) {
                 return Ok(true);
             }
         }
         Ok(false)
     };
-    tokio::time::timeout(LISTEN, heard).await.unwrap_or(Ok(false))
+    tokio::time::timeout(REFUSAL_TIMEOUT, heard).await.unwrap_or(Ok(false))
 }
 
-async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
+async fn list(context: &CommandContext, hub: &HubClient, filter: RunListArgs) -> Result<(), CommandFailure> {
     let output = &context.output;
-    let Filter { agent, status, conversation, since, caller, text, page } = filter;
+    let RunListArgs { agent, status, conversation, since, caller, text, page } = filter;
     let conversation = match conversation {
         Some(conversation) => Some(conversation.conversation(hub).await?),
         None => None,
     };
     let filter = RunFilter {
-        status: status.and_then(StatusArg::status),
-        waiting: status == Some(StatusArg::Waiting),
+        status: status.and_then(RunStatusArg::status),
+        waiting: status == Some(RunStatusArg::Waiting),
         agent,
         conversation,
         since: since.map(|since| since.at(context.now())),
@@ -261,23 +260,23 @@ async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failur
         page::more(context, list.next_cursor.as_deref());
         return Ok(());
     }
-    let names = Names::of(hub, list.task_runs.iter().map(|run| &run.caller)).await;
-    let mut table = Table::new(&["ID", "STATUS", "DEVICE", "AGENT", "CALLER", "CREATED", "TOOK", "TASK"]);
+    let names = DisplayNames::of(hub, list.task_runs.iter().map(|run| &run.caller)).await;
+    let mut table = TextTable::new(&["ID", "STATUS", "DEVICE", "AGENT", "CALLER", "CREATED", "TOOK", "TASK"]);
     for run in &list.task_runs {
         table.row([
-            Cell::plain(run.task_run_id.to_string()),
+            TextCell::plain(run.task_run_id.to_string()),
             state(run),
-            Cell::plain(run.recovery.map_or("–", |recovery| remote(recovery).0)),
-            Cell::plain(&run.agent_name),
-            Cell::plain(names.get(&run.caller)),
-            Cell::plain(time::relative(run.created_at, context.now())),
-            Cell::plain(took(run).unwrap_or_else(|| "–".to_owned())),
-            Cell::excerpt(run.input.text_member("text").as_deref().unwrap_or(&run.task_type)),
+            TextCell::plain(run.recovery.map_or("–", |recovery| remote(recovery).0)),
+            TextCell::plain(&run.agent_name),
+            TextCell::plain(names.get(&run.caller)),
+            TextCell::plain(time::relative(run.created_at, context.now())),
+            TextCell::plain(duration_text(run).unwrap_or_else(|| "–".to_owned())),
+            TextCell::excerpt(run.input.text_member("text").as_deref().unwrap_or(&run.task_type)),
         ]);
     }
     output.table(&table)?;
     page::more(context, list.next_cursor.as_deref());
-    if list.task_runs.iter().any(|run| run.waiting == Some(Waiting::Approval)) {
+    if list.task_runs.iter().any(|run| run.waiting == Some(WaitReason::Approval)) {
         output.say("Some wait for approval: attache approvals");
     }
     Ok(())
@@ -295,64 +294,64 @@ const fn remote(recovery: Recovery) -> (&'static str, &'static str) {
     }
 }
 
-fn state(run: &Run) -> Cell {
+fn state(run: &Run) -> TextCell {
     let text = match run.waiting {
-        Some(Waiting::Input) => "waiting: input",
-        Some(Waiting::Approval) => "waiting: approval",
+        Some(WaitReason::Input) => "waiting: input",
+        Some(WaitReason::Approval) => "waiting: approval",
         None => run.status.as_str(),
     };
-    Cell::styled(text, output::status(run.status))
+    TextCell::styled(text, output::status(run.status))
 }
 
-fn took(run: &Run) -> Option<String> {
+fn duration_text(run: &Run) -> Option<String> {
     Some(time::duration(run.ended_at?.since(run.claimed_at?)))
 }
 
-async fn show(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
+async fn show(context: &CommandContext, hub: &HubClient, run: &Run) -> Result<(), CommandFailure> {
     let (output, now) = (&context.output, context.now());
     if output.is_json() {
         return output.json(run);
     }
     let runtime = run.runtime_id.map(|runtime| runtime.to_string());
-    let names = Names::of(hub, [Some(&run.caller), runtime.as_ref()].into_iter().flatten()).await;
-    let mut table = Table::new(&["", ""]);
-    let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
-    row("run", Cell::strong(run.task_run_id.to_string()));
+    let names = DisplayNames::of(hub, [Some(&run.caller), runtime.as_ref()].into_iter().flatten()).await;
+    let mut table = TextTable::new(&["", ""]);
+    let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
+    row("run", TextCell::strong(run.task_run_id.to_string()));
     row("status", state(run));
     if let Some(code) = failure_code(run) {
-        row("code", Cell::plain(code));
+        row("code", TextCell::plain(code));
     }
     if let Some(recovery) = run.recovery {
-        row("on the device", Cell::plain(remote(recovery).1));
+        row("on the device", TextCell::plain(remote(recovery).1));
     }
-    row("agent", Cell::plain(&run.agent_name));
+    row("agent", TextCell::plain(&run.agent_name));
     if let Some(runtime) = &runtime {
-        row("device", Cell::plain(names.with_id(runtime)));
+        row("device", TextCell::plain(names.with_id(runtime)));
     }
-    row("created", Cell::plain(format!("{} by {}", time::relative(run.created_at, now), names.get(&run.caller))));
-    row("may take", Cell::plain(limit(run, now)));
-    if let Some(took) = took(run) {
-        row("took", Cell::plain(took));
+    row("created", TextCell::plain(format!("{} by {}", time::relative(run.created_at, now), names.get(&run.caller))));
+    row("may take", TextCell::plain(limit(run, now)));
+    if let Some(took) = duration_text(run) {
+        row("took", TextCell::plain(took));
     }
-    if run.status == Status::Pending {
-        row("expires", Cell::plain(time::relative_or(run.expires_at, now, "–")));
+    if run.status == RunStatus::Pending {
+        row("expires", TextCell::plain(time::relative_or(run.expires_at, now, "–")));
     }
-    if let Some(used) = run.usage.as_ref().and_then(used) {
-        row("used", Cell::plain(used));
+    if let Some(used) = run.usage.as_ref().and_then(usage_text) {
+        row("used", TextCell::plain(used));
     }
     if let Some(limits) = run.sandbox.and_then(limits) {
-        row("sandbox", Cell::plain(limits));
+        row("sandbox", TextCell::plain(limits));
     }
-    row("attempt", Cell::plain(format!("{} of {}", run.attempt, run.max_attempts)));
-    row("conversation", Cell::plain(run.conversation_id.to_string()));
+    row("attempt", TextCell::plain(format!("{} of {}", run.attempt, run.max_attempts)));
+    row("conversation", TextCell::plain(run.conversation_id.to_string()));
     output.table(&table)?;
     section(context, "task", run.input.text_member("text").as_deref().unwrap_or(run.input.get()))?;
     if let Some(result) = &run.task_result {
         let text = result.text_member("text").or_else(|| result.text_member("error"));
         section(context, "result", text.as_deref().unwrap_or(result.get()))?;
     } else {
-        queue::explain(context, hub, run).await;
-        waits(context, hub, run).await?;
+        queue_reason::explain(context, hub, run).await;
+        print_questions(context, hub, run).await?;
         context.output.say(format_args!("\nFollow it: attache watch {}", run.task_run_id));
     }
     Ok(())
@@ -360,7 +359,7 @@ async fn show(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
 
 /// Why a run failed, by its stable name; and by the agent's own, where that is another.
 fn failure_code(run: &Run) -> Option<String> {
-    let result = run.task_result.as_ref().filter(|_| run.status == Status::Failed)?;
+    let result = run.task_result.as_ref().filter(|_| run.status == RunStatus::Failed)?;
     let code = result.text_member("code")?;
     let native = result.text_member("native_code").map(|native| format!(" ({native})"));
     Some(format!("{code}{}", native.unwrap_or_default()))
@@ -369,14 +368,14 @@ fn failure_code(run: &Run) -> Option<String> {
 /// How long the agent may work on it, and when that is over.
 fn limit(run: &Run, now: Timestamp) -> String {
     let length = Duration::from_millis(run.timeout_ms);
-    let ends = run.claimed_at.filter(|_| run.status == Status::Running).map(|at| at.plus(length));
+    let ends = run.claimed_at.filter(|_| run.status == RunStatus::Running).map(|at| at.plus(length));
     let ends = ends.map(|at| format!(", it is stopped {}", time::relative(at, now))).unwrap_or_default();
     format!("{}{ends}", time::duration(length))
 }
 
 /// Tokens and dollars, and how sure they are; none where nothing can be counted.
-fn used(usage: &Json) -> Option<String> {
-    let used = Used::read(usage).ok()?;
+fn usage_text(usage: &Json) -> Option<String> {
+    let used = ReportedUsage::read(usage).ok()?;
     let tokens = used.tokens.map(|tokens| format!("{tokens} tokens"));
     let cost = used.micro_usd.map(|cost| format!("${}", usd(cost)));
     let amounts: Vec<String> = tokens.into_iter().chain(cost).collect();
@@ -395,12 +394,12 @@ fn limits(sandbox: Sandbox) -> Option<String> {
 }
 
 /// What the run waits for, and the command that lets it go on.
-async fn waits(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
+async fn print_questions(context: &CommandContext, hub: &HubClient, run: &Run) -> Result<(), CommandFailure> {
     let output = &context.output;
     match run.waiting {
-        Some(Waiting::Approval) => {
+        Some(WaitReason::Approval) => {
             let query = PermissionFilter {
-                state: Some(State::Pending),
+                state: Some(PermissionState::Pending),
                 run: Some(run.task_run_id),
                 ..PermissionFilter::default()
             };
@@ -412,15 +411,15 @@ async fn waits(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
                 ));
             }
             for request in requests {
-                let (tool, brief) = (clean::exact_line(&request.tool), asked::brief(&request));
+                let (tool, brief) = (clean::exact_line(&request.tool), tool_input::request_summary(&request));
                 section(context, "waits for approval", &format!("{tool}: {}", clean::exact_line(&brief)))?;
                 let id = request.permission_request_id;
                 output.say(format_args!("Look closer: attache approvals show {id}"));
                 output.say(format_args!("Allow it:    attache approvals approve {id}"));
             }
         }
-        Some(Waiting::Input) => {
-            let question = run.waits_for.as_ref().filter(|question| question.kind == Waiting::Input);
+        Some(WaitReason::Input) => {
+            let question = run.waits_for.as_ref().filter(|question| question.kind == WaitReason::Input);
             if let Some(question) = question.filter(|question| !question.what.trim().is_empty()) {
                 section(context, "asks", &question.what)?;
             }
@@ -431,7 +430,7 @@ async fn waits(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-fn section(context: &Context, name: &str, text: &str) -> Result<(), Failure> {
-    let heading = context.output.paint(Style::Dim, name);
+fn section(context: &CommandContext, name: &str, text: &str) -> Result<(), CommandFailure> {
+    let heading = context.output.paint(TextStyle::Dim, name);
     context.output.line(format_args!("\n{heading}\n{}", clean::lines(text.trim_end())))
 }

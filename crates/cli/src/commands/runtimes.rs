@@ -1,6 +1,6 @@
 //! `attache runtimes`: the devices that are paired with agents.
 
-use attache_client::Hub;
+use attache_client::HubClient;
 use attache_protocol::{
     error::exit,
     wire::{
@@ -16,10 +16,10 @@ use super::{
     page::{self, Listing, PageArgs},
 };
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
     ids::IdArg,
-    output::{Cell, Style, clean, time},
+    output::{TextCell, TextStyle, clean, time},
     prompt,
 };
 
@@ -38,11 +38,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     page: PageArgs,
     #[command(subcommand)]
-    command: Option<Runtimes>,
+    command: Option<RuntimesCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Runtimes {
+enum RuntimesCommand {
     /// List the devices (what `attache runtimes` does)
     List(PageArgs),
     /// Disconnect a device: its token and its claims are void at once
@@ -65,11 +65,11 @@ enum Runtimes {
     },
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or(Runtimes::List(args.page)) {
-        Runtimes::List(page) => list(&context, &hub, &page).await,
-        Runtimes::Revoke { runtime } => {
+    match args.command.unwrap_or(RuntimesCommand::List(args.page)) {
+        RuntimesCommand::List(page) => list(&context, &hub, &page).await,
+        RuntimesCommand::Revoke { runtime } => {
             let id = runtime.runtime(&hub).await?;
             hub.revoke_runtime(id).await?;
             context.output.say(format_args!(
@@ -77,8 +77,8 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             ));
             Ok(())
         }
-        Runtimes::Confirm { code, agent } => confirm(&context, &hub, &code, &agent).await,
-        Runtimes::Reject { code } => {
+        RuntimesCommand::Confirm { code, agent } => confirm(&context, &hub, &code, &agent).await,
+        RuntimesCommand::Reject { code } => {
             hub.decide_pairing(&code, &PairingDecision { agent_id: None }).await?;
             context.output.say("Turned down. The device is told so.");
             Ok(())
@@ -87,23 +87,23 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 }
 
 /// Who is about to join is said before it has joined.
-async fn confirm(context: &Context, hub: &Hub, code: &str, agent: &str) -> Result<(), Failure> {
+async fn confirm(context: &CommandContext, hub: &HubClient, code: &str, agent: &str) -> Result<(), CommandFailure> {
     let output = &context.output;
     let device = hub.pairing_request(code).await?;
     let name = clean::line(device.device_name.as_deref().unwrap_or("A device without a name")).into_owned();
     let question =
         format!("{name} at {} wants to work for {}. Pair it?", clean::line(&device.address), clean::line(agent));
     if prompt::confirm(context, &question)? == Some(false) {
-        return Err(Failure::new("cancelled", exit::FAILED, "the device was not paired")
+        return Err(CommandFailure::new("cancelled", exit::FAILED, "the device was not paired")
             .hint(format!("It waits until the code expires; turn it down: attache runtimes reject {code}")));
     }
     let account = hub.account(agent).await.map_err(|error| agents::explain(error, agent))?;
     hub.decide_pairing(code, &PairingDecision { agent_id: Some(account.agent_id.to_string()) }).await?;
-    output.say_styled(Style::Good, format_args!("{name} is paired with {}.", clean::line(&account.name)));
+    output.say_styled(TextStyle::Good, format_args!("{name} is paired with {}.", clean::line(&account.name)));
     Ok(())
 }
 
-async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
+async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Result<(), CommandFailure> {
     let output = &context.output;
     let list = hub.runtimes(&page.page()).await?;
     let names = page::names(context, hub, list.agent_runtimes.iter().map(|runtime| runtime.agent_id)).await;
@@ -112,13 +112,15 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
     Listing { answer: &list, items: &list.agent_runtimes, next_cursor, when_empty }.print(
         context,
         &[
-            ("DEVICE", &|runtime| Cell::strong(runtime.device_name.as_deref().unwrap_or("unnamed"))),
-            ("AGENT", &|runtime| Cell::plain(names.get(runtime.agent_id))),
+            ("DEVICE", &|runtime| TextCell::strong(runtime.device_name.as_deref().unwrap_or("unnamed"))),
+            ("AGENT", &|runtime| TextCell::plain(names.get(runtime.agent_id))),
             ("STATE", &state),
-            ("HOST", &|runtime| Cell::plain(runtime.labels.text_member("host_type").as_deref().unwrap_or("–"))),
-            ("LAST SEEN", &|runtime| Cell::plain(time::relative_or(runtime.last_heartbeat_at, context.now(), "never"))),
-            ("PAIRED", &|runtime| Cell::plain(time::relative(runtime.attached_at, context.now()))),
-            ("ID", &|runtime| Cell::dim(runtime.runtime_id.to_string())),
+            ("HOST", &|runtime| TextCell::plain(runtime.labels.text_member("host_type").as_deref().unwrap_or("–"))),
+            ("LAST SEEN", &|runtime| {
+                TextCell::plain(time::relative_or(runtime.last_heartbeat_at, context.now(), "never"))
+            }),
+            ("PAIRED", &|runtime| TextCell::plain(time::relative(runtime.attached_at, context.now()))),
+            ("ID", &|runtime| TextCell::dim(runtime.runtime_id.to_string())),
         ],
     )?;
     if output.is_json() {
@@ -127,7 +129,7 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
     for runtime in list.agent_runtimes.iter().filter(|runtime| runtime.state == RuntimeState::Active) {
         if let Some(at) = runtime.token_reused_at {
             output.say_styled(
-                Style::Bad,
+                TextStyle::Bad,
                 format_args!(
                     "{}: somebody used an old token of this device {}. If that was not a restored copy of it, pair it again: attache agents code {}",
                     clean::line(runtime.device_name.as_deref().unwrap_or("unnamed")),
@@ -140,11 +142,11 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
     Ok(())
 }
 
-fn state(runtime: &Runtime) -> Cell {
+fn state(runtime: &Runtime) -> TextCell {
     match (runtime.state, runtime.status) {
-        (RuntimeState::Active, Presence::Online) => Cell::styled("online", Style::Good),
-        (RuntimeState::Active, Presence::Offline) => Cell::plain("offline"),
-        (RuntimeState::Superseded, _) => Cell::dim("replaced"),
-        (RuntimeState::Revoked, _) => Cell::dim("revoked"),
+        (RuntimeState::Active, Presence::Online) => TextCell::styled("online", TextStyle::Good),
+        (RuntimeState::Active, Presence::Offline) => TextCell::plain("offline"),
+        (RuntimeState::Superseded, _) => TextCell::dim("replaced"),
+        (RuntimeState::Revoked, _) => TextCell::dim("revoked"),
     }
 }

@@ -1,15 +1,15 @@
 //! `attache sessions`: the browsers that are signed in to the console.
 
-use attache_client::Hub;
-use attache_protocol::wire::session::Session;
+use attache_client::HubClient;
+use attache_protocol::wire::session::ConsoleSession;
 use clap::Subcommand;
 
 use super::page::{self, Listing, PageArgs};
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
     ids::IdArg,
-    output::{Cell, Style, time},
+    output::{TextCell, TextStyle, time},
 };
 
 /// List and end console sessions
@@ -28,11 +28,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     page: PageArgs,
     #[command(subcommand)]
-    command: Option<Sessions>,
+    command: Option<SessionsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Sessions {
+enum SessionsCommand {
     /// List the sessions (what `attache sessions` does)
     List(PageArgs),
     /// Sign a browser out at once, and those that it signed in
@@ -42,11 +42,11 @@ enum Sessions {
     },
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or(Sessions::List(args.page)) {
-        Sessions::List(page) => list(&context, &hub, &page).await,
-        Sessions::End { session } => {
+    match args.command.unwrap_or(SessionsCommand::List(args.page)) {
+        SessionsCommand::List(page) => list(&context, &hub, &page).await,
+        SessionsCommand::End { session } => {
             let session = session.session(&hub).await?;
             hub.end_session(session).await?;
             context.output.say(format_args!("Ended {session}."));
@@ -55,7 +55,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     }
 }
 
-async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
+async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Result<(), CommandFailure> {
     let list = hub.sessions(&page.page()).await?;
     let users = list.sessions.iter().filter_map(|session| session.user_id.map(|id| id.to_string()));
     let keys = list.sessions.iter().filter_map(|session| session.opened_by.map(|id| id.to_string()));
@@ -64,28 +64,28 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
     Listing { answer: &list, items: &list.sessions, next_cursor, when_empty: "" }.print(
         context,
         &[
-            ("ID", &|session| Cell::plain(session.session_id.to_string())),
+            ("ID", &|session| TextCell::plain(session.session_id.to_string())),
             ("STATE", &|session| state(session, context)),
-            ("ROLE", &|session| Cell::plain(session.role.as_str())),
-            ("FOR", &|session| Cell::strong(names.or_dash(session.user_id))),
+            ("ROLE", &|session| TextCell::plain(session.role.as_str())),
+            ("FOR", &|session| TextCell::strong(names.or_dash(session.user_id))),
             ("OPENED BY", &|session| {
-                Cell::plain(session.opened_by.map_or_else(|| "password".to_owned(), |key| names.get(key)))
+                TextCell::plain(session.opened_by.map_or_else(|| "password".to_owned(), |key| names.get(key)))
             }),
-            ("FROM", &|session| Cell::plain(session.address.as_deref().unwrap_or("–"))),
-            ("OPENED", &|session| Cell::plain(time::relative(session.created_at, context.now()))),
+            ("FROM", &|session| TextCell::plain(session.address.as_deref().unwrap_or("–"))),
+            ("OPENED", &|session| TextCell::plain(time::relative(session.created_at, context.now()))),
             ("ENDS", &|session| {
-                Cell::plain(time::relative_or(session.ended_at.or(session.expires_at), context.now(), "never"))
+                TextCell::plain(time::relative_or(session.ended_at.or(session.expires_at), context.now(), "never"))
             }),
         ],
     )
 }
 
-fn state(session: &Session, context: &Context) -> Cell {
+fn state(session: &ConsoleSession, context: &CommandContext) -> TextCell {
     if session.ended_at.is_some() {
-        Cell::dim("ended")
+        TextCell::dim("ended")
     } else if session.expires_at.is_some_and(|at| at <= context.now()) {
-        Cell::dim("expired")
+        TextCell::dim("expired")
     } else {
-        Cell::styled("open", Style::Good)
+        TextCell::styled("open", TextStyle::Good)
     }
 }

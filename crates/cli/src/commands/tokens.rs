@@ -1,12 +1,12 @@
 //! `attache tokens`: short-lived tokens for programs that should not hold a key.
 
-use attache_protocol::wire::{key::Scope, token::TokenRequest};
+use attache_protocol::wire::{key::KeyScope, token::TokenRequest};
 
 use super::keys::parse_scope;
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
-    output::{Style, time},
+    output::{TextStyle, time},
 };
 
 /// Create a short-lived token (JWT) from your key
@@ -25,13 +25,13 @@ pub(crate) struct Args {
     ttl: Option<u64>,
     /// Only this part of what the key may do; repeatable
     #[arg(long = "scope", value_parser = parse_scope, value_name = "read|call|decide|manage|admin")]
-    scopes: Vec<Scope>,
+    scopes: Vec<KeyScope>,
     /// For whom it is meant [default: the hub itself]
     #[arg(long, value_name = "URL")]
     audience: Option<String>,
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
     let scopes = (!args.scopes.is_empty()).then_some(args.scopes);
     let token = hub.create_token(&TokenRequest { ttl_seconds: args.ttl, scopes, audience: args.audience }).await?;
@@ -41,6 +41,6 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     }
     output.line(&token.token)?;
     let until = time::relative(token.expires_at, context.now());
-    output.say_styled(Style::Dim, format_args!("It expires {until}."));
+    output.say_styled(TextStyle::Dim, format_args!("It expires {until}."));
     Ok(())
 }

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use attache_client::egress::{Allow, Guard, Policy};
+use attache_client::egress::{EgressGuard, EgressPolicy, EgressRule};
 use attache_hub::{OwnerKey, OwnerKeyState, Principal};
 use attache_protocol::{
-    AgentId, Code, Json, Pin, Secret,
+    AgentId, Code, Json, KeyPin, Secret,
     error::exit,
     wire::{
         account::{Account, AccountRequest, Callers},
@@ -20,22 +20,21 @@ use attache_protocol::{
     },
 };
 use attache_runtime::{
-    Notice, Options, Runtime, Shutdown,
+    Notice, Options, RuntimeService, Shutdown,
     profile::{Profile, Profiles},
 };
 use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::{
-    Context, Failure, amount, config,
+    CommandContext, CommandFailure, amount, config,
     home::{self, DEFAULT_LISTEN, Home},
     hosts,
     keep::Keep,
-    notices,
-    output::Style,
-    process::{self, Ending},
-    site::{Place, Site},
-    supervised,
+    local_server::{LocalServer, LocalServerOptions},
+    output::TextStyle,
+    process::{self, ShutdownSignals},
+    runtime_notices, supervised_adapter,
     tls::TlsArgs,
 };
 
@@ -80,7 +79,7 @@ pub(crate) struct Args {
     tls: TlsArgs,
     /// Let webhooks and outside agents (--peer) be on this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
-    egress_allow: Vec<Allow>,
+    egress_allow: Vec<EgressRule>,
     /// When the key in <data>/admin.key is lost: make a new one there, and revoke the lost one
     #[arg(long)]
     recover_owner_key: bool,
@@ -90,29 +89,29 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Ready<'a> {
+struct UpReadyFile<'a> {
     url: &'a str,
     agent_id: AgentId,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pin: Option<Pin>,
+    pin: Option<KeyPin>,
 }
 
 /// What `--json` prints once it is ready.
 #[derive(Serialize)]
-struct Started<'a> {
+struct UpOutput<'a> {
     url: &'a str,
     login_url: &'a str,
     agent_id: AgentId,
     agent_name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pin: Option<Pin>,
+    pin: Option<KeyPin>,
     /// Hosts on this machine that could be agents as well.
-    hosts: Vec<Offer>,
+    hosts: Vec<HostSuggestion>,
 }
 
 /// A host that is installed and no agent yet, with the command that makes it one.
 #[derive(Debug, Serialize)]
-struct Offer {
+struct HostSuggestion {
     name: String,
     label: String,
     command: String,
@@ -121,21 +120,21 @@ struct Offer {
 /// The built-in agent.
 const LOCAL: &str = "local";
 /// Being ready does not wait for the agent to be online for longer than this.
-const PATIENCE: Duration = Duration::from_millis(150);
+const ONLINE_TIMEOUT: Duration = Duration::from_millis(150);
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     if !args.listen.ip().is_loopback() {
-        return Err(Failure::usage("`attache up` is for this machine alone")
+        return Err(CommandFailure::usage("`attache up` is for this machine alone")
             .hint("Use 127.0.0.1 here; to serve other machines, run `attache hub`."));
     }
     let cwd = folder(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
     home::refuse_own_folder(&context.config, args.data.as_deref(), &cwd)?;
-    let ending = Ending::of_signals()?;
-    let place = Place { listen: args.listen, data: args.data, tls: args.tls };
+    let ending = ShutdownSignals::of_signals()?;
+    let place = LocalServerOptions { listen: args.listen, data: args.data, tls: args.tls };
     let (default_agent, permissions, recover) = (args.default_agent, args.permissions, args.recover_owner_key);
     let (run_timeout, keep) = (args.run_timeout, args.keep);
-    let egress = Guard::new(Policy { allow: args.egress_allow });
-    let site = Site::open(&context, place, |options| {
+    let egress = EgressGuard::new(EgressPolicy { allow: args.egress_allow });
+    let site = LocalServer::open(&context, place, |options| {
         if recover {
             options.owner_key = OwnerKey::Recover;
         }
@@ -148,7 +147,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     .await?;
     let owner = site.owner().await?;
     if site.hub.owner_key() != OwnerKeyState::InFile {
-        site.say_owner_key(&context.output);
+        site.print_owner_key(&context.output);
     }
     let callers = if args.share_local { Callers::Everyone } else { Callers::Owner };
     let account = find_or_create(&context, &site, &owner, callers).await?;
@@ -157,7 +156,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let (hub, url) = (site.hub.clone(), site.local.origin.clone());
     let (own_pin, pin) = (site.pin(), site.needed_pin());
     // The hub outlives the runtime, which has to report what it finished.
-    let hub_ending = Ending { finish: Default::default(), abort: ending.abort.clone() };
+    let hub_ending = ShutdownSignals { finish: Default::default(), abort: ending.abort.clone() };
     let serving = tokio::spawn(site.serve(hub_ending.clone()));
     let online = Arc::new(Notify::new());
     let working = match profile {
@@ -169,12 +168,14 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         None => None,
     };
     if working.is_some() {
-        let _ = tokio::time::timeout(PATIENCE, online.notified()).await;
+        let _ = tokio::time::timeout(ONLINE_TIMEOUT, online.notified()).await;
     }
-    process::write_ready(args.ready_file.as_deref(), &Ready { url: &url, agent_id: account.agent_id, pin })?;
-    let link =
-        hub.login_link(&owner, LoginLinkRequest::default()).await.map_err(|error| Failure::failed(error.message))?;
-    let started = Started {
+    process::write_ready(args.ready_file.as_deref(), &UpReadyFile { url: &url, agent_id: account.agent_id, pin })?;
+    let link = hub
+        .login_link(&owner, LoginLinkRequest::default())
+        .await
+        .map_err(|error| CommandFailure::failed(error.message))?;
+    let started = UpOutput {
         url: &url,
         login_url: &link.url,
         agent_id: account.agent_id,
@@ -182,47 +183,47 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         pin,
         hosts: offers(&context),
     };
-    greet(&context, &started)?;
+    print_welcome(&context, &started)?;
 
     let closing = async {
         ending.finish.cancelled().await;
-        hub.take_no_more();
+        hub.stop_taking_runs();
         std::future::pending::<()>().await;
     };
     let mut serving = serving;
     if let Some(working) = working {
         tokio::select! {
-            stopped = working => tell(&context, stopped),
+            stopped = working => report_runtime_exit(&context, stopped),
             () = closing => {}
             // A hub that cannot go on ends everything.
-            served = &mut serving => return served.unwrap_or_else(|error| Err(Failure::failed(error.to_string()))),
+            served = &mut serving => return served.unwrap_or_else(|error| Err(CommandFailure::failed(error.to_string()))),
         }
     }
     ending.finish.cancelled().await;
     hub_ending.finish.cancel();
-    serving.await.unwrap_or_else(|error| Err(Failure::failed(error.to_string())))
+    serving.await.unwrap_or_else(|error| Err(CommandFailure::failed(error.to_string())))
 }
 
 /// The hub goes on without its runtime, but not silently.
-fn tell(
-    context: &Context,
-    stopped: Result<Result<attache_runtime::Stopped, attache_runtime::Error>, tokio::task::JoinError>,
+fn report_runtime_exit(
+    context: &CommandContext,
+    stopped: Result<Result<attache_runtime::ShutdownOutcome, attache_runtime::Error>, tokio::task::JoinError>,
 ) {
     let failure = match stopped {
         Ok(Ok(_)) => return,
-        Ok(Err(error)) => Failure::from(error),
-        Err(error) => Failure::new("failed", exit::FAILED, format!("the runtime stopped unexpectedly: {error}")),
+        Ok(Err(error)) => CommandFailure::from(error),
+        Err(error) => CommandFailure::new("failed", exit::FAILED, format!("the runtime stopped unexpectedly: {error}")),
     };
-    context.output.say_styled(Style::Bad, format_args!("The agent `{LOCAL}` does not run here: {failure}"));
+    context.output.say_styled(TextStyle::Bad, format_args!("The agent `{LOCAL}` does not run here: {failure}"));
     context.output.say("The hub and the console go on.");
 }
 
-fn greet(context: &Context, started: &Started<'_>) -> Result<(), Failure> {
+fn print_welcome(context: &CommandContext, started: &UpOutput<'_>) -> Result<(), CommandFailure> {
     let output = &context.output;
     if output.is_json() {
         return output.json(started);
     }
-    let strong = |text: &str| output.paint(Style::Strong, text);
+    let strong = |text: &str| output.paint(TextStyle::Strong, text);
     output.line(format_args!("Attaché is up: {}", strong(started.url)))?;
     output.line(format_args!("Sign in (works once, for ten minutes): {}", started.login_url))?;
     output.line(format_args!("Try, in another terminal: {}", strong("attache ask local \"uname -a\"")))?;
@@ -236,11 +237,11 @@ fn greet(context: &Context, started: &Started<'_>) -> Result<(), Failure> {
 }
 
 /// The hosts that are installed and not paired yet. None is started for this: some take seconds.
-fn offers(context: &Context) -> Vec<Offer> {
+fn offers(context: &CommandContext) -> Vec<HostSuggestion> {
     let table = match hosts::table(context) {
         Ok(table) => table,
         Err(failure) => {
-            context.output.say_styled(Style::Busy, failure);
+            context.output.say_styled(TextStyle::Busy, failure);
             return Vec::new();
         }
     };
@@ -249,7 +250,7 @@ fn offers(context: &Context) -> Vec<Offer> {
         let mut profiles = paired.iter().flat_map(|set| set.profiles.values());
         profiles.any(|profile| profile.local_executor.kind.as_deref() == Some(name))
     };
-    let (around, mut seen) = (config::surroundings(), Vec::new());
+    let (around, mut seen) = (config::detection_environment(), Vec::new());
     let mut offers = Vec::new();
     for preset in table.iter() {
         // Two rows may drive one program in two ways; the first is the usual one.
@@ -257,7 +258,7 @@ fn offers(context: &Context) -> Vec<Offer> {
         seen.push(program);
         if !is_paired(&preset.name) {
             let (name, agent) = (&preset.name, preset.name.trim_end_matches("_cli"));
-            offers.push(Offer {
+            offers.push(HostSuggestion {
                 name: name.clone(),
                 label: preset.label.clone(),
                 command: format!("attache runtime pair --agent {agent} --local-executor-type {name} --start"),
@@ -269,13 +270,13 @@ fn offers(context: &Context) -> Vec<Offer> {
 
 /// The agent, for its owner alone unless it is shared now: an `up` without the word takes back what an earlier one gave.
 async fn find_or_create(
-    context: &Context,
-    site: &Site,
+    context: &CommandContext,
+    site: &LocalServer,
     owner: &Principal,
     callers: Callers,
-) -> Result<Account, Failure> {
+) -> Result<Account, CommandFailure> {
     let refused = |error: attache_hub::Error| {
-        Failure::failed(format!("the agent `{LOCAL}` cannot be made ready: {}", error.message))
+        CommandFailure::failed(format!("the agent `{LOCAL}` cannot be made ready: {}", error.message))
             .hint(error.hint.as_deref().unwrap_or(error.code.hint()))
     };
     match site.hub.account(owner, LOCAL).await {
@@ -287,7 +288,7 @@ async fn find_or_create(
                 Callers::Everyone => "is shared: everybody who may call agents here has a shell with your rights",
                 Callers::Owner => "is yours alone from now on; to share it: attache up --share-local",
             };
-            context.output.say_styled(Style::Busy, format_args!("The agent `{LOCAL}` {now}."));
+            context.output.say_styled(TextStyle::Busy, format_args!("The agent `{LOCAL}` {now}."));
             return Ok(account);
         }
         Err(error) if error.code == Code::NotFound => {}
@@ -304,11 +305,11 @@ async fn find_or_create(
 
 /// The pairing of this machine with the agent; none when a person has given the agent to another device.
 async fn find_or_pair(
-    context: &Context,
-    site: &Site,
+    context: &CommandContext,
+    site: &LocalServer,
     owner: &Principal,
     account: &Account,
-) -> Result<Option<Profile>, Failure> {
+) -> Result<Option<Profile>, CommandFailure> {
     let home = context.home()?;
     let profiles = Profiles::at(home.path(), context.env.clone());
     let set = profiles.load()?;
@@ -321,32 +322,36 @@ async fn find_or_pair(
             Some(device) => format!("it was paired with another device ({device})"),
             None => "it was disconnected by a person".to_owned(),
         };
-        context.output.say_styled(Style::Busy, format_args!("The agent `{LOCAL}` does not run here: {why}."));
+        context.output.say_styled(TextStyle::Busy, format_args!("The agent `{LOCAL}` does not run here: {why}."));
         context.output.say(format_args!("To run it here again: attache runtime unpair --profile {}", profile.key()));
         context.output.say("and start `attache up` once more.");
         return Ok(None);
     }
     if account.archived_at.is_some() {
-        context.output.say_styled(Style::Busy, format_args!("The agent `{LOCAL}` is archived and takes no work."));
+        context.output.say_styled(TextStyle::Busy, format_args!("The agent `{LOCAL}` is archived and takes no work."));
         return Ok(None);
     }
     pair(context, &home, site, owner, account.agent_id).await.map(Some)
 }
 
 async fn pair(
-    context: &Context,
+    context: &CommandContext,
     home: &Home,
-    site: &Site,
+    site: &LocalServer,
     owner: &Principal,
     agent: AgentId,
-) -> Result<Profile, Failure> {
-    let refused = |error: attache_hub::Error| Failure::failed(format!("cannot pair this machine: {}", error.message));
+) -> Result<Profile, CommandFailure> {
+    let refused =
+        |error: attache_hub::Error| CommandFailure::failed(format!("cannot pair this machine: {}", error.message));
     let code = site.hub.create_pairing_code(owner, &agent.to_string()).await.map_err(refused)?;
     let device_name = gethostname::gethostname().into_string().ok();
     let request = AttachRequest {
         pairing_token: Secret::new(code.pairing_code),
         device_name: device_name.clone(),
-        labels: Some(Json::of(&std::collections::BTreeMap::from([("host_type", supervised::SHELL), ("asks", "no")]))),
+        labels: Some(Json::of(&std::collections::BTreeMap::from([
+            ("host_type", supervised_adapter::SHELL),
+            ("asks", "no"),
+        ]))),
     };
     let attached = site.hub.attach(IpAddr::V4(Ipv4Addr::LOCALHOST), request).await.map_err(refused)?;
     let api_base = format!("{}/api/v1", site.local.origin);
@@ -355,7 +360,7 @@ async fn pair(
     profile.agent_name = attached.agent_name;
     profile.device_name = device_name;
     profile.heartbeat_timeout_ms = attached.heartbeat_timeout_ms;
-    profile.local_executor.kind = Some(supervised::SHELL.to_owned());
+    profile.local_executor.kind = Some(supervised_adapter::SHELL.to_owned());
     let kept = profile.clone();
     Profiles::at(home.path(), context.env.clone()).update(|set| {
         // What the user paired by hand stays the active one.
@@ -369,27 +374,29 @@ async fn pair(
 }
 
 /// The runtime and its adapter must mean the same folder, wherever each was started.
-fn folder(path: &Path) -> Result<PathBuf, Failure> {
-    let unusable = |error| Failure { exit: exit::USAGE, ..Failure::file("use the folder", path, &error) };
+fn folder(path: &Path) -> Result<PathBuf, CommandFailure> {
+    let unusable = |error| CommandFailure { exit: exit::USAGE, ..CommandFailure::file("use the folder", path, &error) };
     let path = std::fs::canonicalize(path).map_err(unusable)?;
     if !path.is_dir() {
-        return Err(Failure::usage(format!("{} is not a folder", path.display())).hint("Name a folder with --cwd DIR."));
+        return Err(
+            CommandFailure::usage(format!("{} is not a folder", path.display())).hint("Name a folder with --cwd DIR.")
+        );
     }
     Ok(path)
 }
 
 fn runtime(
-    context: &Context,
+    context: &CommandContext,
     profile: &Profile,
     url: &str,
-    pin: Option<Pin>,
+    pin: Option<KeyPin>,
     cwd: PathBuf,
     online: Arc<Notify>,
-) -> Result<Runtime, Failure> {
+) -> Result<RuntimeService, CommandFailure> {
     let home = context.home()?;
     let mut options = Options::new(home.path());
     options.scratch = config::temporary_folder();
-    options.adapter = supervised::source(context, profile, Some(&cwd), NonZeroUsize::MIN)?;
+    options.adapter = supervised_adapter::source(context, profile, Some(&cwd), NonZeroUsize::MIN)?;
     options.cwd = Some(cwd);
     options.profile = Some(profile.key());
     // The port may be another one than last time.
@@ -401,7 +408,7 @@ fn runtime(
         Notice::Started { .. } | Notice::AdapterReady { .. } | Notice::ChannelOpen { .. } | Notice::Reported { .. } => {
         }
         Notice::Online => online.notify_one(),
-        _ => notices::say(&output, notice),
+        _ => runtime_notices::print(&output, notice),
     }));
-    Ok(Runtime::new(options)?)
+    Ok(RuntimeService::new(options)?)
 }

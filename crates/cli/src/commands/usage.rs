@@ -9,9 +9,9 @@ use attache_protocol::{
 use clap::ValueEnum;
 
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
-    output::{Cell, Table},
+    output::{TextCell, TextTable},
 };
 
 /// Show usage: calls, tokens and cost
@@ -28,11 +28,11 @@ pub(crate) struct Args {
     days: u32,
     /// Sum up by one of these
     #[arg(long, value_enum, value_name = "agent|user|day")]
-    by: Option<By>,
+    by: Option<UsageGroupArg>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum By {
+enum UsageGroupArg {
     Agent,
     User,
     Day,
@@ -40,7 +40,7 @@ enum By {
 
 /// What several rows come to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-struct Sum {
+struct UsageSum {
     calls: u64,
     failed: u64,
     tokens: u64,
@@ -57,7 +57,7 @@ fn as_dollars<S: serde::Serializer>(micro_usd: &u64, serializer: S) -> Result<S:
     serde::Serialize::serialize(&attache_protocol::Json::from_text(usd(*micro_usd)).ok(), serializer)
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
     let output = &context.output;
     let report = hub.usage(Some(&first_day(&context, args.days)), None).await?;
@@ -68,16 +68,16 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         let rows = report.rows.iter().rev().map(|row| {
             let keys =
                 vec![row.day.clone(), row.user_name.clone().unwrap_or_else(|| "–".to_owned()), row.agent_name.clone()];
-            (keys, Sum::default().plus(row))
+            (keys, UsageSum::default().plus(row))
         });
         return show(&context, &["DAY", "USER", "AGENT"], rows);
     };
-    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<String, UsageSum> = BTreeMap::new();
     for row in &report.rows {
         let key = match by {
-            By::Agent => row.agent_name.clone(),
-            By::User => row.user_name.clone().unwrap_or_else(|| "–".to_owned()),
-            By::Day => row.day.clone(),
+            UsageGroupArg::Agent => row.agent_name.clone(),
+            UsageGroupArg::User => row.user_name.clone().unwrap_or_else(|| "–".to_owned()),
+            UsageGroupArg::Day => row.day.clone(),
         };
         let sum = sums.entry(key).or_default();
         *sum = sum.plus(row);
@@ -86,30 +86,30 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         return output.json(&sums);
     }
     let title = match by {
-        By::Agent => "AGENT",
-        By::User => "USER",
-        By::Day => "DAY",
+        UsageGroupArg::Agent => "AGENT",
+        UsageGroupArg::User => "USER",
+        UsageGroupArg::Day => "DAY",
     };
     show(&context, &[title], sums.into_iter().map(|(key, sum)| (vec![key], sum)))
 }
 
 fn show(
-    context: &Context,
+    context: &CommandContext,
     keys: &[&'static str],
-    rows: impl Iterator<Item = (Vec<String>, Sum)>,
-) -> Result<(), Failure> {
+    rows: impl Iterator<Item = (Vec<String>, UsageSum)>,
+) -> Result<(), CommandFailure> {
     let titles: Vec<&str> = keys.iter().copied().chain(["CALLS", "FAILED", "TOKENS", "COST", "SOURCE"]).collect();
-    let mut table = Table::new(&titles);
-    let mut total = Sum::default();
+    let mut table = TextTable::new(&titles);
+    let mut total = UsageSum::default();
     for (keys, sum) in rows {
         let cost = if sum.unknown == sum.calls && sum.micro_usd == 0 {
             "–".to_owned()
         } else {
             format!("${}", usd(sum.micro_usd))
         };
-        let cells = keys.into_iter().map(Cell::strong);
+        let cells = keys.into_iter().map(TextCell::strong);
         let numbers = [sum.calls.to_string(), sum.failed.to_string(), sum.tokens.to_string(), cost, sum.source()];
-        table.row(cells.chain(numbers.into_iter().map(Cell::plain)));
+        table.row(cells.chain(numbers.into_iter().map(TextCell::plain)));
         total = total.and(sum);
     }
     context.output.table(&table)?;
@@ -126,14 +126,14 @@ fn show(
     Ok(())
 }
 
-fn first_day(context: &Context, days: u32) -> String {
+fn first_day(context: &CommandContext, days: u32) -> String {
     let first = context.now().minus(Duration::from_secs(86_400 * u64::from(days - 1)));
     first.to_string().chars().take(10).collect()
 }
 
-// === impl Sum ===
+// === impl UsageSum ===
 
-impl Sum {
+impl UsageSum {
     fn plus(self, row: &UsageRow) -> Self {
         self.and(Self {
             calls: row.calls,

@@ -1,6 +1,6 @@
 //! `attache users`: the people of a hub.
 
-use attache_client::{Hub, NewUser, UserChange};
+use attache_client::{HubClient, NewUser, UserChange};
 use attache_protocol::{
     Secret,
     wire::{key::Role, user::User},
@@ -12,9 +12,10 @@ use super::{
     page::{Listing, PageArgs},
 };
 use crate::{
-    Context, Failure, asked_secret,
+    CommandContext, CommandFailure,
     context::HubArgs,
-    output::{Cell, time},
+    output::{TextCell, time},
+    secret_prompt,
 };
 
 /// Manage the people of a hub
@@ -37,11 +38,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     page: PageArgs,
     #[command(subcommand)]
-    command: Option<Users>,
+    command: Option<UsersCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Users {
+enum UsersCommand {
     /// List the people (what `attache users` does)
     List(PageArgs),
     /// Add a person
@@ -83,29 +84,29 @@ enum Users {
     },
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or(Users::List(args.page)) {
-        Users::List(page) => list(&context, &hub, &page).await,
-        Users::Add { name, role, password } => {
-            let password = asked(password, "Password: ")?;
+    match args.command.unwrap_or(UsersCommand::List(args.page)) {
+        UsersCommand::List(page) => list(&context, &hub, &page).await,
+        UsersCommand::Add { name, role, password } => {
+            let password = prompt_password(password, "Password: ")?;
             let user = hub.create_user(&NewUser { name, role: Some(role), password }).await?;
             done(&context, &user, "Added")
         }
-        Users::Show { user } => show(&context, &hub.user(&user).await?),
-        Users::Set { user, name, role, password } => {
-            let password = asked(password, "New password: ")?;
+        UsersCommand::Show { user } => show(&context, &hub.user(&user).await?),
+        UsersCommand::Set { user, name, role, password } => {
+            let password = prompt_password(password, "New password: ")?;
             let change = UserChange { name, role, password, current_password: None };
             done(&context, &hub.update_user(&user, &change).await?, "Changed")
         }
-        Users::Passwd => {
+        UsersCommand::Passwd => {
             let own = hub.user("me").await?;
-            let current_password = asked(own.has_password, "Present password: ")?;
-            let password = asked(true, "New password: ")?;
+            let current_password = prompt_password(own.has_password, "Present password: ")?;
+            let password = prompt_password(true, "New password: ")?;
             let change = UserChange { password, current_password, ..UserChange::default() };
             done(&context, &hub.update_user("me", &change).await?, "Changed the password of")
         }
-        Users::Remove { user } => {
+        UsersCommand::Remove { user } => {
             hub.remove_user(&user).await?;
             context.output.say(format_args!("Removed {user}. Their keys, tokens and sessions have ended."));
             Ok(())
@@ -113,11 +114,11 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     }
 }
 
-fn asked(wanted: bool, question: &str) -> Result<Option<Secret<String>>, Failure> {
-    if wanted { asked_secret::ask(question).map(Some) } else { Ok(None) }
+fn prompt_password(wanted: bool, question: &str) -> Result<Option<Secret<String>>, CommandFailure> {
+    if wanted { secret_prompt::ask(question).map(Some) } else { Ok(None) }
 }
 
-fn done(context: &Context, user: &User, what: &str) -> Result<(), Failure> {
+fn done(context: &CommandContext, user: &User, what: &str) -> Result<(), CommandFailure> {
     if context.output.is_json() {
         return context.output.json(user);
     }
@@ -126,22 +127,22 @@ fn done(context: &Context, user: &User, what: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
+async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Result<(), CommandFailure> {
     let list = hub.users(&page.page()).await?;
     let next_cursor = list.next_cursor.as_deref();
     Listing { answer: &list, items: &list.users, next_cursor, when_empty: "" }.print(
         context,
         &[
-            ("NAME", &|user| Cell::strong(&user.name)),
-            ("ROLE", &|user| Cell::plain(user.role.as_str())),
-            ("SIGNS IN BY", &|user| Cell::plain(sign_in(user))),
-            ("CREATED", &|user| Cell::plain(time::relative(user.created_at, context.now()))),
-            ("ID", &|user| Cell::dim(user.user_id.to_string())),
+            ("NAME", &|user| TextCell::strong(&user.name)),
+            ("ROLE", &|user| TextCell::plain(user.role.as_str())),
+            ("SIGNS IN BY", &|user| TextCell::plain(sign_in(user))),
+            ("CREATED", &|user| TextCell::plain(time::relative(user.created_at, context.now()))),
+            ("ID", &|user| TextCell::dim(user.user_id.to_string())),
         ],
     )
 }
 
-fn show(context: &Context, user: &User) -> Result<(), Failure> {
+fn show(context: &CommandContext, user: &User) -> Result<(), CommandFailure> {
     let output = &context.output;
     if output.is_json() {
         return output.json(user);

@@ -3,9 +3,9 @@
 use attache_protocol::error::exit;
 
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
-    follow::{self, Ended, Follower, Show},
+    follow::{self, FollowEnd, FollowOutput, RunFollower},
     ids::IdArg,
 };
 
@@ -30,19 +30,19 @@ pub(crate) struct Args {
     hub: HubArgs,
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
-    let show = if context.output.is_json() { Show::Events } else { Show::Answer };
+    let show = if context.output.is_json() { FollowOutput::Events } else { FollowOutput::Answer };
     let id = args.run.run(&hub).await?;
-    let mut follower = Follower::new(&context, show).with_hub(&args.hub).typing();
+    let mut follower = RunFollower::new(&context, show).with_hub(&args.hub).typing();
     match follower.follow(&hub, id, args.after, None).await? {
-        Ended::Run(run) => follow::verdict(&run),
-        Ended::TimedOut | Ended::Interrupted => {
+        FollowEnd::Run(run) => follow::verdict(&run),
+        FollowEnd::TimedOut | FollowEnd::Interrupted => {
             drop(follower);
             if !context.output.is_json() {
                 context.output.say(format_args!("{id} goes on. Stop it with: attache runs cancel {id}"));
             }
-            Err(Failure::quiet(exit::FAILED))
+            Err(CommandFailure::quiet(exit::FAILED))
         }
     }
 }

@@ -13,15 +13,15 @@ use std::{
 
 use serde::Serialize;
 
-pub(crate) use style::{Style, status};
-pub(crate) use table::{Cell, Table};
+pub(crate) use style::{TextStyle, status};
+pub(crate) use table::{TextCell, TextTable};
 
-use crate::{Config, Failure};
+use crate::{CommandFailure, Config};
 
 /// How this process talks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Output {
-    pub(crate) format: Format,
+pub(crate) struct TerminalOutput {
+    pub(crate) format: OutputFormat,
     /// Standard output is a terminal.
     pub(crate) terminal: bool,
     /// Standard error is a terminal.
@@ -31,24 +31,24 @@ pub(crate) struct Output {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// For people.
     Text,
     /// The wire types, one document.
     Json,
 }
 
-// === impl Output ===
+// === impl TerminalOutput ===
 
-impl Output {
-    pub(crate) fn new(config: &Config, format: Format) -> Self {
+impl TerminalOutput {
+    pub(crate) fn new(config: &Config, format: OutputFormat) -> Self {
         let (terminal, talk_terminal) = (io::stdout().is_terminal(), io::stderr().is_terminal());
         let wanted = !config.no_color && !config.dumb_terminal;
         Self { format, terminal, talk_terminal, color: terminal && wanted, talk_color: talk_terminal && wanted }
     }
 
     pub(crate) fn is_json(&self) -> bool {
-        self.format == Format::Json
+        self.format == OutputFormat::Json
     }
 
     pub(crate) const fn talk_in_color(&self) -> bool {
@@ -56,20 +56,20 @@ impl Output {
     }
 
     /// One JSON document: for people's eyes on a terminal, on one line elsewhere.
-    pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+    pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<(), CommandFailure> {
         let text = if self.terminal { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
         self.line(text.expect("our own types serialise to JSON"))
     }
 
     /// One line of data.
-    pub(crate) fn line(&self, text: impl Display) -> Result<(), Failure> {
+    pub(crate) fn line(&self, text: impl Display) -> Result<(), CommandFailure> {
         let mut out = io::stdout().lock();
         writeln!(out, "{text}")?;
         Ok(out.flush()?)
     }
 
     /// Data as it comes, without a newline. A terminal never sees control characters of somebody else.
-    pub(crate) fn raw(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn raw(&self, text: &str) -> Result<(), CommandFailure> {
         let mut out = io::stdout().lock();
         if self.terminal {
             out.write_all(clean::lines(text).as_bytes())?;
@@ -79,7 +79,7 @@ impl Output {
         Ok(out.flush()?)
     }
 
-    pub(crate) fn table(&self, table: &Table) -> Result<(), Failure> {
+    pub(crate) fn table(&self, table: &TextTable) -> Result<(), CommandFailure> {
         let width = if self.terminal { style::terminal_width() } else { None };
         let mut out = io::stdout().lock();
         out.write_all(table.render(self.color, width).as_bytes())?;
@@ -92,23 +92,23 @@ impl Output {
     }
 
     /// Talk in a style, for a line that is not data.
-    pub(crate) fn say_styled(&self, style: Style, text: impl Display) {
+    pub(crate) fn say_styled(&self, style: TextStyle, text: impl Display) {
         self.say(style.paint(&text.to_string(), self.talk_color));
     }
 
     /// Text in a style for standard output.
-    pub(crate) fn paint(&self, style: Style, text: &str) -> String {
+    pub(crate) fn paint(&self, style: TextStyle, text: &str) -> String {
         style.paint(text, self.color)
     }
 
     /// The last words of a command that failed.
-    pub(crate) fn failure(&self, failure: &Failure) {
+    pub(crate) fn failure(&self, failure: &CommandFailure) {
         if failure.message.is_empty() {
             return;
         }
         if self.is_json() {
-            let body = attache_protocol::error::Body {
-                error: attache_protocol::error::Detail {
+            let body = attache_protocol::error::ErrorBody {
+                error: attache_protocol::error::ErrorDetail {
                     code: failure.code.to_owned(),
                     message: failure.message.clone(),
                     hint: failure.hint.clone(),
@@ -117,9 +117,13 @@ impl Output {
             self.say(serde_json::to_string(&body).expect("our own types serialise to JSON"));
             return;
         }
-        self.say(format_args!("{} {}", Style::Bad.paint("error:", self.talk_color), clean::lines(&failure.message)));
+        self.say(format_args!(
+            "{} {}",
+            TextStyle::Bad.paint("error:", self.talk_color),
+            clean::lines(&failure.message)
+        ));
         if !failure.hint.is_empty() {
-            self.say(format_args!("  {} {}", Style::Dim.paint("→", self.talk_color), clean::lines(&failure.hint)));
+            self.say(format_args!("  {} {}", TextStyle::Dim.paint("→", self.talk_color), clean::lines(&failure.hint)));
         }
     }
 }

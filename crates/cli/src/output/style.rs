@@ -1,9 +1,9 @@
 //! The few styles of our talk. Everything reads the same without them.
 
-use attache_protocol::rules::run::Status;
+use attache_protocol::rules::run::RunStatus;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum TextStyle {
     Plain,
     Strong,
     Dim,
@@ -13,13 +13,13 @@ pub(crate) enum Style {
 }
 
 /// The style of a run's state.
-pub(crate) const fn status(status: Status) -> Style {
+pub(crate) const fn status(status: RunStatus) -> TextStyle {
     match status {
-        Status::Completed => Style::Good,
-        Status::Failed => Style::Bad,
-        Status::Running => Style::Busy,
-        Status::Pending => Style::Plain,
-        Status::Cancelled => Style::Dim,
+        RunStatus::Completed => TextStyle::Good,
+        RunStatus::Failed => TextStyle::Bad,
+        RunStatus::Running => TextStyle::Busy,
+        RunStatus::Pending => TextStyle::Plain,
+        RunStatus::Cancelled => TextStyle::Dim,
     }
 }
 
@@ -29,9 +29,9 @@ pub(super) fn terminal_width() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns >= 20)
 }
 
-// === impl Style ===
+// === impl TextStyle ===
 
-impl Style {
+impl TextStyle {
     pub(crate) fn paint(self, text: &str, color: bool) -> String {
         let code = match self {
             _ if !color => return text.to_owned(),

@@ -1,29 +1,29 @@
 //! Tables for people: aligned columns, a quiet heading, nothing to draw boxes with.
 
-use super::{Style, clean};
+use super::{TextStyle, clean};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     headings: Vec<&'static str>,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<TextCell>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub(crate) struct TextCell {
     text: String,
-    style: Style,
+    style: TextStyle,
 }
 
 const GAP: usize = 2;
 
-// === impl Table ===
+// === impl TextTable ===
 
-impl Table {
+impl TextTable {
     pub(crate) fn new(headings: &[&'static str]) -> Self {
         Self { headings: headings.to_vec(), rows: Vec::new() }
     }
 
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = TextCell>) {
         self.rows.push(cells.into_iter().collect());
     }
 
@@ -39,7 +39,7 @@ impl Table {
         let before: usize = widths.iter().take(columns.saturating_sub(1)).map(|width| width + GAP).sum();
         let room = width.map_or(usize::MAX, |width| width.saturating_sub(before).max(8));
         let mut text = String::new();
-        let headings: Vec<_> = self.headings.iter().map(|heading| Cell::dim(*heading)).collect();
+        let headings: Vec<_> = self.headings.iter().map(|heading| TextCell::dim(*heading)).collect();
         // A table of facts has no headings.
         let first = Some(&headings).filter(|_| self.headings.iter().any(|heading| !heading.is_empty()));
         for row in first.into_iter().chain(&self.rows) {
@@ -65,23 +65,23 @@ fn shorten(text: &str, room: usize) -> String {
     text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
-// === impl Cell ===
+// === impl TextCell ===
 
-impl Cell {
-    pub(crate) fn styled(text: impl AsRef<str>, style: Style) -> Self {
+impl TextCell {
+    pub(crate) fn styled(text: impl AsRef<str>, style: TextStyle) -> Self {
         Self { text: clean::line(text.as_ref()).into_owned(), style }
     }
 
     pub(crate) fn plain(text: impl AsRef<str>) -> Self {
-        Self::styled(text, Style::Plain)
+        Self::styled(text, TextStyle::Plain)
     }
 
     pub(crate) fn strong(text: impl AsRef<str>) -> Self {
-        Self::styled(text, Style::Strong)
+        Self::styled(text, TextStyle::Strong)
     }
 
     pub(crate) fn dim(text: impl AsRef<str>) -> Self {
-        Self::styled(text, Style::Dim)
+        Self::styled(text, TextStyle::Dim)
     }
 
     /// The first line of a longer text, cut where it no longer helps.
@@ -96,9 +96,13 @@ mod tests {
 
     #[test]
     fn columns_align_and_the_last_one_gives_way() {
-        let mut table = Table::new(&["NAME", "STATE", "TEXT"]);
-        table.row([Cell::strong("local"), Cell::plain("online"), Cell::excerpt("uname -a\nsecond")]);
-        table.row([Cell::strong("über-agent"), Cell::plain("offline"), Cell::plain("a long text that does not fit")]);
+        let mut table = TextTable::new(&["NAME", "STATE", "TEXT"]);
+        table.row([TextCell::strong("local"), TextCell::plain("online"), TextCell::excerpt("uname -a\nsecond")]);
+        table.row([
+            TextCell::strong("über-agent"),
+            TextCell::plain("offline"),
+            TextCell::plain("a long text that does not fit"),
+        ]);
         let expected = "NAME        STATE    TEXT\nlocal       online   uname -a\nüber-agent  offline  a long te…\n";
         assert_eq!(table.render(false, Some(31)), expected);
         assert!(table.render(true, None).contains("\x1b[1mlocal\x1b[0m"));

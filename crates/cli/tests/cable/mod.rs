@@ -12,33 +12,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-use attache_testkit::Faults;
+use attache_testkit::ProxyFaults;
 
 use self::{
-    verdict::Finding,
-    world::{DEVICES, World},
+    verdict::CableFinding,
+    world::{CableWorld, DEVICES},
 };
 use crate::{harness::is_long, storm};
 
-const FAULTS: Faults =
-    Faults { cut: 50, halve: 30, duplicate: 60, delay: 60, longest_delay: Duration::from_millis(40) };
+const FAULTS: ProxyFaults =
+    ProxyFaults { cut: 50, halve: 30, duplicate: 60, delay: 60, max_delay: Duration::from_millis(40) };
 
 /// How long a cable may be bad before the test gives up on breaking it often enough.
-const PATIENCE: Duration = Duration::from_secs(600);
+const CABLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 #[test]
 fn a_bad_cable_loses_nothing_and_repeats_nothing() {
-    weather(&Plan { breaks: if is_long() { 3_000 } else { 500 }, kills: 0 });
+    weather(&CablePlan { breaks: if is_long() { 3_000 } else { 500 }, kills: 0 });
 }
 
 #[test]
 fn nor_while_the_hub_is_killed() {
     let (breaks, kills) = if is_long() { (2_000, 60) } else { (300, 12) };
-    weather(&Plan { breaks, kills });
+    weather(&CablePlan { breaks, kills });
 }
 
 /// What happens at least, before the weather clears up.
-struct Plan {
+struct CablePlan {
     /// Broken connections.
     breaks: u64,
     /// Deaths of the hub.
@@ -49,10 +49,10 @@ struct Plan {
 const LIFE: Duration = Duration::from_secs(3);
 
 #[allow(clippy::print_stdout, reason = "a failure is repeated with the seed")]
-fn weather(plan: &Plan) {
+fn weather(plan: &CablePlan) {
     let seed = storm::seed();
     println!("seed {seed}");
-    let mut world = World::start(seed, FAULTS);
+    let mut world = CableWorld::start(seed, FAULTS);
     // No new runs; and nobody works on one any more.
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let owner = world.owner.clone();
@@ -60,7 +60,7 @@ fn weather(plan: &Plan) {
     let (mut kills, begun) = (0, Instant::now());
     let finding = thread::scope(|scope| {
         // Also when something panics: the others must not wait for ever.
-        let _stop = (Stop(&stop), Stop(&over));
+        let _stop = (StopFlag(&stop), StopFlag(&over));
         let deciding = scope.spawn(|| verdict::decide(&owner, &over));
         let working: Vec<_> = agents
             .iter()
@@ -70,7 +70,7 @@ fn weather(plan: &Plan) {
             })
             .collect();
         let mut born = Instant::now();
-        while (world.harm().broken() < plan.breaks || kills < plan.kills) && begun.elapsed() < PATIENCE {
+        while (world.harm().broken() < plan.breaks || kills < plan.kills) && begun.elapsed() < CABLE_TIMEOUT {
             thread::sleep(Duration::from_millis(50));
             if kills < plan.kills && born.elapsed() > LIFE {
                 world.kill_hub();
@@ -83,7 +83,7 @@ fn weather(plan: &Plan) {
         stop.store(true, Ordering::SeqCst);
         let runs = working.into_iter().flat_map(|work| work.join().unwrap()).collect();
         over.store(true, Ordering::SeqCst);
-        Finding { runs, decisions: deciding.join().unwrap() }
+        CableFinding { runs, decisions: deciding.join().unwrap() }
     });
     let harm = world.harm();
     println!("seed {seed}: {harm:?}, the hub died {kills} times, {} runs in {:?}", finding.runs.len(), begun.elapsed());
@@ -96,9 +96,9 @@ fn weather(plan: &Plan) {
     assert_eq!(verdict["ok"], true, "{verdict}");
 }
 
-struct Stop<'a>(&'a AtomicBool);
+struct StopFlag<'a>(&'a AtomicBool);
 
-impl Drop for Stop<'_> {
+impl Drop for StopFlag<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }

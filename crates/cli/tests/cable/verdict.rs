@@ -11,29 +11,29 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::world::{Agent, Kind};
-use crate::storm::caller::Caller;
+use super::world::{CableAgent, CableAgentKind};
+use crate::storm::caller::StormCaller;
 
 /// How long a run may take once the cable is whole again.
 const SETTLE: Duration = Duration::from_secs(90);
 
 /// One run and the output that it must have.
 #[derive(Debug)]
-pub struct Done {
+pub struct ExpectedRun {
     run: String,
     name: String,
-    kind: Kind,
+    kind: CableAgentKind,
     output: String,
 }
 
 #[derive(Debug)]
-pub struct Finding {
-    pub runs: Vec<Done>,
+pub struct CableFinding {
+    pub runs: Vec<ExpectedRun>,
     pub decisions: usize,
 }
 
 /// Gives one agent one task after the other until it is time to stop.
-pub fn work(owner: &Caller, agent: &Agent, traces: &Path, stop: &AtomicBool) -> Vec<Done> {
+pub fn work(owner: &StormCaller, agent: &CableAgent, traces: &Path, stop: &AtomicBool) -> Vec<ExpectedRun> {
     let mut done = Vec::new();
     while !stop.load(Ordering::SeqCst) {
         let name = format!("{}-{}", agent.name, done.len());
@@ -41,11 +41,11 @@ pub fn work(owner: &Caller, agent: &Agent, traces: &Path, stop: &AtomicBool) -> 
         let (begin, end) = (trace("begin"), trace("end"));
         let lines: Vec<String> = (1..=12).map(|number| format!("{name} says {number}")).collect();
         let (text, output) = match agent.kind {
-            Kind::Shell => {
+            CableAgentKind::Shell => {
                 let speak = format!("for i in $(seq 1 {}); do echo {name} says $i; sleep 0.05; done", lines.len());
                 (format!("{begin}; {speak}; {end}"), lines.join("\n") + "\n")
             }
-            Kind::Asking => {
+            CableAgentKind::Asking => {
                 let command = format!("{begin}; echo {name} was allowed; {end}");
                 (format!("say: {name} begins\nrun: {command}\nsay: {name} ends"), said(&name))
             }
@@ -54,7 +54,7 @@ pub fn work(owner: &Caller, agent: &Agent, traces: &Path, stop: &AtomicBool) -> 
         let reply = owner.insist("POST", "/api/v1/task-runs", Some(&body));
         let run = reply.json()["task_run_id"].as_str().unwrap_or_else(|| panic!("{}", reply.text())).to_owned();
         await_end(owner, &run, stop);
-        done.push(Done { run, name, kind: agent.kind, output });
+        done.push(ExpectedRun { run, name, kind: agent.kind, output });
     }
     done
 }
@@ -64,7 +64,7 @@ fn said(name: &str) -> String {
 }
 
 /// Waits for the end of a run; once it is time to stop, not for ever.
-fn await_end(owner: &Caller, run: &str, stop: &AtomicBool) {
+fn await_end(owner: &StormCaller, run: &str, stop: &AtomicBool) {
     let mut give_up = None;
     loop {
         let ended = owner
@@ -81,7 +81,7 @@ fn await_end(owner: &Caller, run: &str, stop: &AtomicBool) {
 }
 
 /// Approves everything that is asked, three times over, until nobody works any more. How many requests it settled.
-pub fn decide(owner: &Caller, over: &AtomicBool) -> usize {
+pub fn decide(owner: &StormCaller, over: &AtomicBool) -> usize {
     let mut settled = 0;
     while !over.load(Ordering::SeqCst) {
         let pending = owner.get("/api/v1/permission-requests?state=pending").unwrap_or_default();
@@ -99,11 +99,11 @@ pub fn decide(owner: &Caller, over: &AtomicBool) -> usize {
     settled
 }
 
-// === impl Finding ===
+// === impl CableFinding ===
 
-impl Finding {
+impl CableFinding {
     /// Everything that is not as it must be.
-    pub fn faults(&self, owner: &Caller, traces: &Path) -> Vec<String> {
+    pub fn faults(&self, owner: &StormCaller, traces: &Path) -> Vec<String> {
         let traces = fs::read_to_string(traces).unwrap_or_default();
         let mut executed: BTreeMap<&str, usize> = BTreeMap::new();
         for line in traces.lines() {
@@ -124,10 +124,10 @@ impl Finding {
     }
 }
 
-// === impl Done ===
+// === impl ExpectedRun ===
 
-impl Done {
-    fn check(&self, owner: &Caller, faults: &mut Vec<String>) {
+impl ExpectedRun {
+    fn check(&self, owner: &StormCaller, faults: &mut Vec<String>) {
         let run = owner.insist("GET", &format!("/api/v1/task-runs/{}", self.run), None).json();
         if run["status"] != "completed" || run["task_result"]["text"] != self.output.as_str() {
             faults.push(format!("{} is {run}", self.name));
@@ -145,14 +145,14 @@ impl Done {
             faults.push(format!("{}: the chunks are {chunks:?} and not {:?}", self.name, self.output));
         }
         let count = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
-        let questions = usize::from(self.kind == Kind::Asking);
+        let questions = usize::from(self.kind == CableAgentKind::Asking);
         let counts = [count("permission.requested"), count("permission.decided"), count("task.completed")];
         if counts != [questions, questions, 1] {
             faults.push(format!("{}: asked, decided, completed {counts:?} times", self.name));
         }
     }
 
-    fn events(&self, owner: &Caller) -> Vec<Value> {
+    fn events(&self, owner: &StormCaller) -> Vec<Value> {
         let mut events: Vec<Value> = Vec::new();
         loop {
             let after = events.last().map_or(0, |event| event["seq"].as_i64().unwrap());

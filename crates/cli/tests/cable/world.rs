@@ -2,12 +2,12 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use attache_testkit::{Faults, Harm, Proxy};
+use attache_testkit::{FaultCounts, FaultyProxy, ProxyFaults};
 
 use crate::{
-    harness::{Home, Process, Server},
+    harness::{TestHome, TestHub, TestProcess},
     storm::{
-        caller::Caller,
+        caller::StormCaller,
         world::{folder, quiet_address},
     },
 };
@@ -16,13 +16,13 @@ pub const DEVICES: usize = 6;
 
 /// An agent and what its tasks look like.
 #[derive(Debug, Clone)]
-pub struct Agent {
+pub struct CableAgent {
     pub name: String,
-    pub kind: Kind,
+    pub kind: CableAgentKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CableAgentKind {
     /// Executes shell commands.
     Shell,
     /// The example that asks for permission first.
@@ -30,40 +30,40 @@ pub enum Kind {
 }
 
 // The processes come before the homes, so that they are gone before their folders are.
-pub struct World {
-    hub: Option<Server>,
-    devices: Vec<Device>,
-    proxy: Proxy,
+pub struct CableWorld {
+    hub: Option<TestHub>,
+    devices: Vec<CableDevice>,
+    proxy: FaultyProxy,
     _cable: tokio::runtime::Runtime,
     address: String,
-    pub owner: Caller,
-    pub home: Home,
+    pub owner: StormCaller,
+    pub home: TestHome,
 }
 
-struct Device {
-    _runtime: Process,
-    _adapter: Option<Process>,
-    agent: Agent,
-    _home: Home,
+struct CableDevice {
+    _runtime: TestProcess,
+    _adapter: Option<TestProcess>,
+    agent: CableAgent,
+    _home: TestHome,
 }
 
-// === impl World ===
+// === impl CableWorld ===
 
-impl World {
-    pub fn start(seed: u64, faults: Faults) -> Self {
+impl CableWorld {
+    pub fn start(seed: u64, faults: ProxyFaults) -> Self {
         let cable = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let address = quiet_address();
         let upstream: SocketAddr = address.parse().unwrap();
-        let proxy = cable.block_on(Proxy::start(upstream, seed, faults)).unwrap();
-        let home = Home::within(&folder(), "attache-cable-hub");
+        let proxy = cable.block_on(FaultyProxy::start(upstream, seed, faults)).unwrap();
+        let home = TestHome::within(&folder(), "attache-cable-hub");
         let hub = start_hub(&home, &address, &proxy);
         let far = format!("http://{}", proxy.address);
-        let devices = (0..DEVICES).map(|number| Device::start(&hub, &far, number)).collect();
+        let devices = (0..DEVICES).map(|number| CableDevice::start(&hub, &far, number)).collect();
         let url = format!("http://{address}");
-        Self { owner: Caller::owner(&url, &hub.key), devices, proxy, _cable: cable, address, hub: Some(hub), home }
+        Self { owner: StormCaller::owner(&url, &hub.key), devices, proxy, _cable: cable, address, hub: Some(hub), home }
     }
 
-    pub fn agents(&self) -> Vec<Agent> {
+    pub fn agents(&self) -> Vec<CableAgent> {
         self.devices.iter().map(|device| device.agent.clone()).collect()
     }
 
@@ -72,12 +72,12 @@ impl World {
         self.home.path().join("traces")
     }
 
-    pub fn harm(&self) -> Harm {
-        self.proxy.harm()
+    pub fn harm(&self) -> FaultCounts {
+        self.proxy.fault_counts()
     }
 
     pub fn mend(&self) {
-        self.proxy.mend();
+        self.proxy.stop_faults();
     }
 
     pub fn kill_hub(&mut self) {
@@ -88,24 +88,24 @@ impl World {
     }
 }
 
-fn start_hub(home: &Home, address: &str, proxy: &Proxy) -> Server {
+fn start_hub(home: &TestHome, address: &str, proxy: &FaultyProxy) -> TestHub {
     let public = format!("http://{}", proxy.address);
     // A lease that no bad cable outlasts: here nothing may be lost, not even for a good reason.
     home.hub(&["--listen", address, "--public-url", &public, "--heartbeat-timeout-ms", "60000"])
 }
 
-// === impl Device ===
+// === impl CableDevice ===
 
-impl Device {
-    fn start(hub: &Server, far: &str, number: usize) -> Self {
-        let kind = if number % 3 == 2 { Kind::Asking } else { Kind::Shell };
-        let agent = Agent { name: format!("cable-{number}"), kind };
+impl CableDevice {
+    fn start(hub: &TestHub, far: &str, number: usize) -> Self {
+        let kind = if number % 3 == 2 { CableAgentKind::Asking } else { CableAgentKind::Shell };
+        let agent = CableAgent { name: format!("cable-{number}"), kind };
         let name = agent.name.as_str();
         hub.add_agent(name);
-        let home = Home::within(&folder(), &format!("attache-{name}"));
-        let adapter = (kind == Kind::Asking).then(|| {
+        let home = TestHome::within(&folder(), &format!("attache-{name}"));
+        let adapter = (kind == CableAgentKind::Asking).then(|| {
             let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/python-asking-adapter/adapter.py");
-            Process::spawn("python", home.program("python3").args([example, "0"]), &home.logs())
+            TestProcess::spawn("python", home.program("python3").args([example, "0"]), &home.logs())
         });
         let endpoint = adapter
             .as_ref()

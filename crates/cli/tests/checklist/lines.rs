@@ -5,8 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use serde_json::json;
 
-use super::World;
-use crate::harness::{Home, http, until};
+use super::ChecklistWorld;
+use crate::harness::{TestHome, http, until};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -14,9 +14,9 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn pair_writes_the_profile_and_shows_no_token() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let agent = world.hub.add_agent("builder");
-    let device = Home::new();
+    let device = TestHome::new();
     let (_adapter, endpoint) = device.adapter(&["shell"]);
     let work = device.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -84,7 +84,7 @@ fn pair_writes_the_profile_and_shows_no_token() {
         assert!(!said.contains(token) && !said.contains(secret) && !said.contains(&code), "{said}");
     }
 
-    let again = Home::new().attache(&["runtime", "pair", &code, "--api-base", &world.hub.url]).exits(3);
+    let again = TestHome::new().attache(&["runtime", "pair", &code, "--api-base", &world.hub.url]).exits(3);
     assert!(again.stderr.contains("Codes live ten minutes and work once."), "{}", again.stderr);
     fs::set_permissions(device.profile_file(), fs::Permissions::from_mode(0o640)).unwrap();
     let refused = device.attache(&["runtime", "start"]).exits(4);
@@ -93,7 +93,7 @@ fn pair_writes_the_profile_and_shows_no_token() {
 
 #[test]
 fn heartbeat_makes_the_agent_online_and_silence_makes_it_offline() {
-    let world = World::impatient();
+    let world = ChecklistWorld::impatient();
     let device = world.builder();
     assert_eq!(world.hub.get("/api/v1/agent-accounts/builder")["status"], "offline");
 
@@ -113,7 +113,7 @@ fn heartbeat_makes_the_agent_online_and_silence_makes_it_offline() {
 
 #[test]
 fn pull_takes_a_pending_run_and_makes_it_running() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let gate = device.gate("go");
     let run = world.hub.create_run("builder", &gate.then_say("done"));
@@ -134,9 +134,9 @@ fn pull_takes_a_pending_run_and_makes_it_running() {
 
 #[test]
 fn execute_reaches_the_adapter_as_run_task() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     world.hub.add_agent("builder");
-    let home = Home::new();
+    let home = TestHome::new();
     let (adapter, endpoint) = home.adapter(&["shell"]);
     let device = world.pair(home, "builder", &["--local-agent-endpoint", &endpoint]);
     let _runtime = device.home.runtime(&[]);
@@ -152,7 +152,7 @@ fn execute_reaches_the_adapter_as_run_task() {
 
 #[test]
 fn complete_brings_the_output_of_the_host() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let _runtime = device.home.runtime(&[]);
     let run = world.hub.ask("builder", "printf 'one\\ntwo 😀'");
@@ -176,7 +176,7 @@ fn complete_brings_the_output_of_the_host() {
 
 #[test]
 fn fail_brings_the_error_and_its_code() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let _runtime = device.home.runtime(&[]);
     let run = world.hub.ask("builder", "echo half an answer; echo no disk >&2; exit 3");
@@ -187,9 +187,9 @@ fn fail_brings_the_error_and_its_code() {
 
 #[test]
 fn health_of_the_adapter_is_ok() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     world.hub.add_agent("builder");
-    let home = Home::new();
+    let home = TestHome::new();
     let (_adapter, endpoint) = home.adapter(&["shell"]);
     let secret = format!("Bearer {}", adapter_secret(&home, &endpoint));
     let health = |headers: &[(&str, &str)]| {
@@ -210,14 +210,14 @@ fn health_of_the_adapter_is_ok() {
     assert_eq!(world.hub.ended(&run)["status"], "completed");
 }
 
-fn adapter_secret(home: &Home, endpoint: &str) -> String {
+fn adapter_secret(home: &TestHome, endpoint: &str) -> String {
     let name = endpoint.trim_start_matches("http://").replace(':', "_");
     fs::read_to_string(home.a2a().join("adapters").join(name)).unwrap().trim().to_owned()
 }
 
 #[test]
 fn ledger_tells_the_whole_chain() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     let good = world.hub.create_run("builder", "echo fine");
@@ -252,7 +252,7 @@ fn ledger_tells_the_whole_chain() {
 /// The short form; the suite `leak` searches everywhere for everything.
 #[test]
 fn no_token_leaks_into_what_people_see() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     let token = device.token();
@@ -280,7 +280,7 @@ fn no_token_leaks_into_what_people_see() {
 
 #[test]
 fn reconnect_needs_no_new_code() {
-    let world = World::impatient();
+    let world = ChecklistWorld::impatient();
     let device = world.builder();
     let first = device.home.runtime(&[]);
     assert_eq!(world.hub.ask("builder", "echo one")["task_result"]["text"], "one\n");

@@ -10,30 +10,30 @@ use std::{fs, path::PathBuf};
 
 use serde_json::Value;
 
-use crate::harness::{Home, Process, Server, until};
+use crate::harness::{TestHome, TestHub, TestProcess, until};
 
 /// A hub in a home of its own.
-struct World {
-    hub: Server,
-    home: Home,
+struct ChecklistWorld {
+    hub: TestHub,
+    home: TestHome,
 }
 
 /// A device that is paired with an agent. Its processes are started by the test.
-struct Device {
-    home: Home,
+struct ChecklistDevice {
+    home: TestHome,
     agent_id: String,
     runtime_id: String,
 }
 
 /// A file that a task waits for: the test decides when the task goes on.
-struct Gate(PathBuf);
+struct TaskGate(PathBuf);
 
 /// The hub gives up a silent device, and its claims, after this many milliseconds.
 const SHORT: &str = "4000";
 
-// === impl World ===
+// === impl ChecklistWorld ===
 
-impl World {
+impl ChecklistWorld {
     fn new() -> Self {
         Self::with(&[])
     }
@@ -44,29 +44,29 @@ impl World {
     }
 
     fn with(args: &[&str]) -> Self {
-        let home = Home::new();
+        let home = TestHome::new();
         Self { hub: home.hub(args), home }
     }
 
     /// A new device, paired by a code that a person made for the agent.
     #[track_caller]
-    fn device(&self, agent: &str, args: &[&str]) -> Device {
-        self.pair(Home::new(), agent, args)
+    fn device(&self, agent: &str, args: &[&str]) -> ChecklistDevice {
+        self.pair(TestHome::new(), agent, args)
     }
 
     #[track_caller]
-    fn pair(&self, home: Home, agent: &str, args: &[&str]) -> Device {
+    fn pair(&self, home: TestHome, agent: &str, args: &[&str]) -> ChecklistDevice {
         let code = self.hub.pairing_code(agent);
         let mut all = vec!["runtime", "pair", &code, "--api-base", &self.hub.url, "--json"];
         all.extend(args);
         let paired = home.attache(&all).succeeds().json();
         let text = |name: &str| paired[name].as_str().unwrap().to_owned();
-        Device { agent_id: text("agent_id"), runtime_id: text("runtime_id"), home }
+        ChecklistDevice { agent_id: text("agent_id"), runtime_id: text("runtime_id"), home }
     }
 
     /// An agent named `builder` and a device with the shell agent that the runtime supervises.
     #[track_caller]
-    fn builder(&self) -> Device {
+    fn builder(&self) -> ChecklistDevice {
         self.hub.add_agent("builder");
         self.device("builder", &["--device-name", "laptop"])
     }
@@ -97,9 +97,9 @@ impl World {
     }
 }
 
-// === impl Device ===
+// === impl ChecklistDevice ===
 
-impl Device {
+impl ChecklistDevice {
     fn key(&self) -> String {
         format!("{}/{}", self.agent_id, self.runtime_id)
     }
@@ -115,8 +115,8 @@ impl Device {
         self.profile()["runtime_token"].as_str().unwrap().to_owned()
     }
 
-    fn gate(&self, name: &str) -> Gate {
-        Gate(self.home.path().join(name))
+    fn gate(&self, name: &str) -> TaskGate {
+        TaskGate(self.home.path().join(name))
     }
 
     /// The steps of the ledger that are about a run, in their order.
@@ -150,9 +150,9 @@ fn step(line: &Value) -> String {
     line["event"].as_str().unwrap().to_owned()
 }
 
-// === impl Gate ===
+// === impl TaskGate ===
 
-impl Gate {
+impl TaskGate {
     /// A script that waits for the gate, then says something.
     fn then_say(&self, text: &str) -> String {
         format!("while [ ! -e '{}' ]; do sleep 0.05; done; echo {text}", self.0.display())
@@ -164,7 +164,7 @@ impl Gate {
 }
 
 /// Ends a runtime or an adapter as power loss would, the processes that it started included.
-fn lose(process: &Process) {
+fn lose(process: &TestProcess) {
     let children = crate::harness::process::children(process.id());
     process.kill();
     for child in children {

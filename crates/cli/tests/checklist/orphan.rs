@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::World;
-use crate::harness::{Home, process, until};
+use super::ChecklistWorld;
+use crate::harness::{TestHome, process, until};
 
 /// A task that never ends by itself and writes down its own process and a child's.
 const FOREVER: &str = "sleep 1000 & echo $$ > pids; echo $! >> pids; wait";
@@ -17,9 +17,9 @@ fn gone(pids: &[u32]) {
 
 #[test]
 fn a_killed_adapter_ends_the_run_as_unreachable() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     world.hub.add_agent("builder");
-    let home = Home::new();
+    let home = TestHome::new();
     let (adapter, endpoint) = home.adapter(&["shell"]);
     let device = world.pair(home, "builder", &["--local-agent-endpoint", &endpoint]);
     let runtime = device.home.runtime(&[]);
@@ -39,7 +39,7 @@ fn a_killed_adapter_ends_the_run_as_unreachable() {
 
 #[test]
 fn a_killed_adapter_that_is_supervised_is_back_for_the_next_run() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     let run = world.hub.create_run("builder", FOREVER);
@@ -55,7 +55,7 @@ fn a_killed_adapter_that_is_supervised_is_back_for_the_next_run() {
 
 #[test]
 fn a_killed_runtime_loses_its_run_and_leaves_nothing_behind() {
-    let world = World::impatient();
+    let world = ChecklistWorld::impatient();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     let run = world.hub.create_run("builder", FOREVER);
@@ -70,7 +70,7 @@ fn a_killed_runtime_loses_its_run_and_leaves_nothing_behind() {
 
 #[test]
 fn a_lost_run_is_tried_again_when_its_caller_allowed_it() {
-    let world = World::impatient();
+    let world = ChecklistWorld::impatient();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     let script = "if [ -e tried ]; then echo second; else touch tried; sleep 1000; fi";
@@ -90,7 +90,7 @@ fn a_lost_run_is_tried_again_when_its_caller_allowed_it() {
 
 #[test]
 fn a_killed_hub_forgets_neither_the_run_nor_the_device() {
-    let mut world = World::new();
+    let mut world = ChecklistWorld::new();
     let device = world.builder();
     let _runtime = device.home.runtime(&[]);
     let gate = device.gate("go");
@@ -107,7 +107,7 @@ fn a_killed_hub_forgets_neither_the_run_nor_the_device() {
 
 #[test]
 fn a_task_that_kills_itself_has_failed() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let _runtime = device.home.runtime(&[]);
     let run = world.hub.create_run("builder", "kill -9 $$");
@@ -117,7 +117,7 @@ fn a_task_that_kills_itself_has_failed() {
 
 #[test]
 fn a_run_past_its_time_out_is_ended_on_the_device_too() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let _runtime = device.home.runtime(&[]);
     let request = json!({ "agent_id": "builder", "input": { "text": FOREVER }, "timeout_ms": 15000 });
@@ -131,7 +131,7 @@ fn a_run_past_its_time_out_is_ended_on_the_device_too() {
 
 #[test]
 fn a_run_that_nobody_takes_expires() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     world.hub.add_agent("builder");
     let request = json!({ "agent_id": "builder", "input": { "text": "echo hi" }, "queue_ttl_ms": 1000 });
     let created = world.hub.post("/api/v1/task-runs", &request).expect(201).json();

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::{Device, World};
-use crate::harness::{Home, Process, until};
+use super::{ChecklistDevice, ChecklistWorld};
+use crate::harness::{TestHome, TestProcess, until};
 
 /// The code that a bare `runtime pair` shows.
 #[track_caller]
-fn shown_code(pairing: &Process) -> String {
+fn shown_code(pairing: &TestProcess) -> String {
     let told = pairing.tells("Confirm: ");
     let line = told.lines().find_map(|line| line.strip_prefix("Code:")).unwrap();
     line.trim().to_owned()
@@ -15,7 +15,7 @@ fn shown_code(pairing: &Process) -> String {
 
 #[test]
 fn a_second_device_replaces_the_first_and_makes_no_new_agent() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let first = world.builder();
     let agents = world.agents();
     let old = first.home.runtime(&[]);
@@ -53,7 +53,7 @@ fn a_second_device_replaces_the_first_and_makes_no_new_agent() {
 
 #[test]
 fn a_replaced_device_loses_the_run_that_it_executes() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let first = world.builder();
     let old = first.home.runtime(&[]);
     let run = world.hub.create_run("builder", "echo $$ > pids; exec sleep 1000");
@@ -68,7 +68,7 @@ fn a_replaced_device_loses_the_run_that_it_executes() {
 
 #[test]
 fn a_revoked_device_is_told_so() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     world.hub.call("DELETE", &format!("/api/v1/agent-runtimes/{}", device.runtime_id), None).expect(200);
@@ -78,7 +78,7 @@ fn a_revoked_device_is_told_so() {
 
     // The same home, a new code for the same agent: works again, with one profile.
     let agents = world.agents();
-    let Device { home, runtime_id, agent_id } = device;
+    let ChecklistDevice { home, runtime_id, agent_id } = device;
     let device = world.pair(home, "builder", &[]);
     assert_eq!(device.agent_id, agent_id);
     assert_ne!(device.runtime_id, runtime_id);
@@ -91,10 +91,10 @@ fn a_revoked_device_is_told_so() {
 
 #[test]
 fn one_device_serves_two_agents_with_two_profiles() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let first = world.builder();
     world.hub.add_agent("tester");
-    let Device { home, agent_id: builder, .. } = first;
+    let ChecklistDevice { home, agent_id: builder, .. } = first;
     let device = world.pair(home, "tester", &["--device-name", "laptop"]);
     let profiles = device.home.profiles();
     assert_eq!(profiles["active_profile"], device.key());
@@ -108,11 +108,11 @@ fn one_device_serves_two_agents_with_two_profiles() {
 
 #[test]
 fn the_python_adapter_works_with_nothing_of_ours() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     world.hub.add_agent("counter");
-    let home = Home::new();
+    let home = TestHome::new();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/python-adapter/adapter.py");
-    let python = Process::spawn("python", home.program("python3").args([example, "0"]), &home.logs());
+    let python = TestProcess::spawn("python", home.program("python3").args([example, "0"]), &home.logs());
     let said = python.says("listening on ");
     let endpoint = said.trim().trim_start_matches("listening on ").to_owned();
 
@@ -135,9 +135,9 @@ fn the_python_adapter_works_with_nothing_of_ours() {
 
 #[test]
 fn a_device_shows_a_code_and_a_person_confirms_it() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let agent = world.hub.add_agent("builder");
-    let home = Home::new();
+    let home = TestHome::new();
     let pairing = home.spawn("pair", &["runtime", "pair", "--api-base", &world.hub.url, "--device-name", "tablet"]);
     let code = shown_code(&pairing);
     let told = pairing.tells("Confirm: ");
@@ -164,9 +164,9 @@ fn a_device_shows_a_code_and_a_person_confirms_it() {
 
 #[test]
 fn a_rejected_device_gets_nothing() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     world.hub.add_agent("builder");
-    let home = Home::new();
+    let home = TestHome::new();
     let pairing = home.spawn("pair", &["runtime", "pair", "--api-base", &world.hub.url]);
     let code = shown_code(&pairing);
     let path = format!("/api/v1/pairing-requests/{code}/decision");

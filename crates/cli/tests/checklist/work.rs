@@ -8,15 +8,15 @@ use std::{
 
 use serde_json::json;
 
-use super::World;
-use crate::harness::{Home, http, process, until};
+use super::ChecklistWorld;
+use crate::harness::{TestHome, http, process, until};
 
 /// How often a promise about time is tried: a busy machine may be late, a broken promise always is.
 const TRIES: usize = 20;
 
 #[test]
 fn cancel_ends_the_process_on_the_device_within_a_second() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let _runtime = device.home.runtime(&[]);
     let mut times = Vec::new();
@@ -47,7 +47,7 @@ fn cancel_ends_the_process_on_the_device_within_a_second() {
 
 #[test]
 fn a_pending_run_that_is_cancelled_never_starts() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let run = world.hub.create_run("builder", "touch started");
     world.hub.post(&format!("/api/v1/task-runs/{run}/cancel"), &json!({})).expect(200);
@@ -59,7 +59,7 @@ fn a_pending_run_that_is_cancelled_never_starts() {
 
 #[test]
 fn an_outcome_waits_in_the_ledger_until_the_hub_is_back() {
-    let mut world = World::new();
+    let mut world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     let gate = device.gate("go");
@@ -83,7 +83,7 @@ fn an_outcome_waits_in_the_ledger_until_the_hub_is_back() {
 
 #[test]
 fn an_outcome_that_only_the_ledger_has_is_reported_by_the_next_runtime() {
-    let mut world = World::new();
+    let mut world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     let gate = device.gate("go");
@@ -104,7 +104,7 @@ fn an_outcome_that_only_the_ledger_has_is_reported_by_the_next_runtime() {
 
 #[test]
 fn a_clean_stop_finishes_the_run_that_was_started_and_takes_no_other() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     let gate = device.gate("go");
@@ -129,7 +129,7 @@ fn a_clean_stop_finishes_the_run_that_was_started_and_takes_no_other() {
 
 #[test]
 fn a_second_signal_stops_the_run_and_says_so() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     let run = world.hub.create_run("builder", "echo $$ > pids; exec sleep 1000");
@@ -149,9 +149,9 @@ fn a_second_signal_stops_the_run_and_says_so() {
 
 #[test]
 fn a_file_that_a_task_hands_over_is_downloaded_byte_for_byte() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     world.hub.add_agent("builder");
-    let home = Home::new();
+    let home = TestHome::new();
     let work = home.path().join("work");
     fs::create_dir(&work).unwrap();
     let device = world.pair(home, "builder", &["--cwd", work.to_str().unwrap()]);
@@ -192,9 +192,9 @@ fn a_file_that_a_task_hands_over_is_downloaded_byte_for_byte() {
 
 #[test]
 fn a_file_outside_the_tasks_folder_is_not_handed_over() {
-    let world = World::new();
+    let world = ChecklistWorld::new();
     world.hub.add_agent("builder");
-    let home = Home::new();
+    let home = TestHome::new();
     let work = home.path().join("work");
     fs::create_dir(&work).unwrap();
     let device = world.pair(home, "builder", &["--cwd", work.to_str().unwrap()]);

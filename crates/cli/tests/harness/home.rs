@@ -11,11 +11,11 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{Process, Ran, Server, SmallDisk, until};
+use super::{FinishedProcess, SmallDisk, TestHub, TestProcess, until};
 
 /// A temporary home. `$A2A_HOME` is `.a2a` in it; logs of its processes are in `logs`. Removed at the end of the test.
 #[derive(Debug)]
-pub struct Home {
+pub struct TestHome {
     folder: TempDir,
     /// `RUST_LOG` of its processes.
     log: Option<&'static str>,
@@ -27,9 +27,9 @@ pub struct Home {
     disk: Option<SmallDisk>,
 }
 
-// === impl Home ===
+// === impl TestHome ===
 
-impl Home {
+impl TestHome {
     pub fn new() -> Self {
         Self {
             folder: tempfile::Builder::new().prefix("attache-test-").tempdir().unwrap(),
@@ -167,25 +167,25 @@ impl Home {
 
     /// Runs `attache …` to its end.
     #[track_caller]
-    pub fn attache(&self, args: &[&str]) -> Ran {
-        Ran::of(&mut self.command(args), &self.logs())
+    pub fn attache(&self, args: &[&str]) -> FinishedProcess {
+        FinishedProcess::of(&mut self.command(args), &self.logs())
     }
 
     /// Starts `attache …` and leaves it running.
     #[track_caller]
-    pub fn spawn(&self, name: &str, args: &[&str]) -> Process {
-        Process::spawn(name, &mut self.command(args), &self.logs())
+    pub fn spawn(&self, name: &str, args: &[&str]) -> TestProcess {
+        TestProcess::spawn(name, &mut self.command(args), &self.logs())
     }
 
     /// `attache hub` on a free port, ready. Its data is `.a2a/hub`.
     #[track_caller]
-    pub fn hub(&self, args: &[&str]) -> Server {
+    pub fn hub(&self, args: &[&str]) -> TestHub {
         self.server("hub", args)
     }
 
     /// `attache hub` with the agent `builder`, and this device paired with it and at work.
     #[track_caller]
-    pub fn hub_with_builder(&self) -> (Server, Process) {
+    pub fn hub_with_builder(&self) -> (TestHub, TestProcess) {
         let hub = self.hub(&[]);
         hub.add_agent("builder");
         self.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
@@ -194,13 +194,13 @@ impl Home {
 
     /// `attache up` on a free port, ready.
     #[track_caller]
-    pub fn up(&self, args: &[&str]) -> Server {
+    pub fn up(&self, args: &[&str]) -> TestHub {
         self.server("up", args)
     }
 
     /// `attache hub` or `attache up`; an address in `args` (`--listen`) replaces the free port.
     #[track_caller]
-    pub fn server(&self, kind: &str, args: &[&str]) -> Server {
+    pub fn server(&self, kind: &str, args: &[&str]) -> TestHub {
         let mut all = vec![kind];
         match args.iter().position(|arg| *arg == "--listen") {
             // While its last owner was down somebody else may have been given the port, for a while.
@@ -210,12 +210,12 @@ impl Home {
         all.extend(args);
         let (process, ready) = self.ready(kind, &all);
         let url = ready["url"].as_str().unwrap().to_owned();
-        Server { process, url, key: self.owner_key() }
+        TestHub { process, url, key: self.owner_key() }
     }
 
     /// `attache runtime start`, ready: its adapter answers and its first heartbeat was accepted.
     #[track_caller]
-    pub fn runtime(&self, args: &[&str]) -> Process {
+    pub fn runtime(&self, args: &[&str]) -> TestProcess {
         let mut all = vec!["runtime", "start"];
         all.extend(args);
         self.ready("runtime", &all).0
@@ -223,7 +223,7 @@ impl Home {
 
     /// `attache adapter …` (for example `&["shell"]`), ready, with its address.
     #[track_caller]
-    pub fn adapter(&self, args: &[&str]) -> (Process, String) {
+    pub fn adapter(&self, args: &[&str]) -> (TestProcess, String) {
         let mut all = vec!["adapter", args[0], "--listen", "127.0.0.1:0"];
         // What follows `--` belongs to the adapter's program, so the ready file goes before it.
         all.extend(&args[1..]);
@@ -233,7 +233,7 @@ impl Home {
 
     /// Starts `attache …` with a ready file and waits until it is written: the process and the file's content.
     #[track_caller]
-    pub fn ready(&self, name: &str, args: &[&str]) -> (Process, serde_json::Value) {
+    pub fn ready(&self, name: &str, args: &[&str]) -> (TestProcess, serde_json::Value) {
         fs::create_dir_all(self.logs()).unwrap();
         let number = fs::read_dir(self.logs()).unwrap().count();
         let file = self.path().join(format!("ready-{number}-{name}"));
@@ -253,7 +253,7 @@ impl Home {
     }
 }
 
-impl Default for Home {
+impl Default for TestHome {
     fn default() -> Self {
         Self::new()
     }

@@ -9,7 +9,7 @@ use std::{
 use super::LIMIT;
 
 #[derive(Debug, Clone)]
-pub struct Reply {
+pub struct TestReply {
     pub status: u16,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
@@ -17,7 +17,12 @@ pub struct Reply {
 }
 
 /// Sends a request with a JSON body, or none.
-pub fn json(method: &str, url: &str, headers: &[(&str, &str)], body: Option<&serde_json::Value>) -> io::Result<Reply> {
+pub fn json(
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: Option<&serde_json::Value>,
+) -> io::Result<TestReply> {
     match body {
         Some(body) => {
             let mut all = headers.to_vec();
@@ -29,7 +34,7 @@ pub fn json(method: &str, url: &str, headers: &[(&str, &str)], body: Option<&ser
 }
 
 /// Sends a request. A `host` header of the caller's own replaces the right one.
-pub fn send(method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Reply> {
+pub fn send(method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<TestReply> {
     let rest = url.strip_prefix("http://").ok_or_else(|| io::Error::other("only http:// here"))?;
     let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
     let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
@@ -50,7 +55,7 @@ pub fn send(method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> i
 }
 
 /// Sends bytes as they are, and reads one answer until the server closes.
-pub fn raw(authority: &str, request: &[u8]) -> io::Result<Reply> {
+pub fn raw(authority: &str, request: &[u8]) -> io::Result<TestReply> {
     let mut stream = TcpStream::connect(authority)?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
@@ -59,7 +64,7 @@ pub fn raw(authority: &str, request: &[u8]) -> io::Result<Reply> {
     let sent = stream.write_all(request);
     let mut answer = Vec::new();
     let received = stream.read_to_end(&mut answer);
-    match Reply::parse(&answer) {
+    match TestReply::parse(&answer) {
         Some(reply) => Ok(reply),
         None => Err(sent.and(received.map(drop)).err().unwrap_or_else(|| io::Error::other("no HTTP answer"))),
     }
@@ -79,9 +84,9 @@ pub fn open(method: &str, url: &str, headers: &[(&str, &str)]) -> io::Result<io:
     Ok(io::BufReader::new(stream))
 }
 
-// === impl Reply ===
+// === impl TestReply ===
 
-impl Reply {
+impl TestReply {
     fn parse(answer: &[u8]) -> Option<Self> {
         let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
         let head = String::from_utf8_lossy(&answer[..end]);

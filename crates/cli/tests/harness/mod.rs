@@ -22,10 +22,10 @@ pub mod small_disk;
 
 use std::time::{Duration, Instant};
 
-pub use home::Home;
-pub use http::Reply;
-pub use process::{Process, Ran};
-pub use server::Server;
+pub use home::TestHome;
+pub use http::TestReply;
+pub use process::{FinishedProcess, TestProcess};
+pub use server::TestHub;
 pub use small_disk::SmallDisk;
 
 /// How long anything may take before the test gives up. Generous: the machine may be busy.

@@ -13,7 +13,7 @@ use super::{LIMIT, until};
 
 /// A process that runs beside the test.
 #[derive(Debug)]
-pub struct Process {
+pub struct TestProcess {
     pub name: String,
     child: Mutex<Child>,
     id: u32,
@@ -23,7 +23,7 @@ pub struct Process {
 
 /// A process that has ended.
 #[derive(Debug, Clone)]
-pub struct Ran {
+pub struct FinishedProcess {
     pub command: String,
     /// None after a signal.
     pub status: Option<i32>,
@@ -31,9 +31,9 @@ pub struct Ran {
     pub stderr: String,
 }
 
-// === impl Process ===
+// === impl TestProcess ===
 
-impl Process {
+impl TestProcess {
     /// Starts it with its output in files of `logs`, which may be read while it runs.
     #[track_caller]
     pub fn spawn(name: &str, command: &mut Command, logs: &Path) -> Self {
@@ -124,7 +124,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for TestProcess {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
@@ -163,13 +163,13 @@ fn read(path: &Path) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-// === impl Ran ===
+// === impl FinishedProcess ===
 
-impl Ran {
+impl FinishedProcess {
     /// Runs a command to its end.
     #[track_caller]
     pub fn of(command: &mut Command, logs: &Path) -> Self {
-        let process = Process::spawn("command", command, logs);
+        let process = TestProcess::spawn("command", command, logs);
         let status = process.wait();
         Self {
             command: format!("{command:?}"),

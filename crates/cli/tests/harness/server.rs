@@ -2,21 +2,21 @@
 
 use serde_json::{Value, json};
 
-use super::{Process, Reply, http, until};
+use super::{TestProcess, TestReply, http, until};
 
 /// `attache hub` or `attache up`.
 #[derive(Debug)]
-pub struct Server {
-    pub process: Process,
+pub struct TestHub {
+    pub process: TestProcess,
     /// `http://127.0.0.1:PORT`
     pub url: String,
     /// The owner key.
     pub key: String,
 }
 
-// === impl Server ===
+// === impl TestHub ===
 
-impl Server {
+impl TestHub {
     /// `127.0.0.1:PORT`, to start it again at the same place.
     pub fn address(&self) -> &str {
         self.url.trim_start_matches("http://")
@@ -24,7 +24,7 @@ impl Server {
 
     /// A call with the owner's key; `path` begins with `/`.
     #[track_caller]
-    pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Reply {
+    pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> TestReply {
         let key = format!("Bearer {}", self.key);
         http::json(method, &format!("{}{path}", self.url), &[("authorization", &key)], body)
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
@@ -36,13 +36,13 @@ impl Server {
     }
 
     #[track_caller]
-    pub fn post(&self, path: &str, body: &Value) -> Reply {
+    pub fn post(&self, path: &str, body: &Value) -> TestReply {
         self.call("POST", path, Some(body))
     }
 
     /// A call as a runtime, with its token.
     #[track_caller]
-    pub fn worker(&self, token: &str, method: &str, path: &str, body: &Value) -> Reply {
+    pub fn worker(&self, token: &str, method: &str, path: &str, body: &Value) -> TestReply {
         http::json(method, &format!("{}{path}", self.url), &[("x-runtime-token", token)], Some(body))
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }

@@ -7,13 +7,13 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::{Process, until};
+use super::{TestProcess, until};
 
 /// A file system in memory, mounted in a namespace of its own. It goes when this is dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
     /// Keeps the namespace.
-    holder: Process,
+    holder: TestProcess,
     place: PathBuf,
 }
 
@@ -27,7 +27,7 @@ impl SmallDisk {
             format!("mount -t tmpfs -o size={size},mode=0700 attache-test \"$0\" && echo mounted && exec sleep 900");
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", &mount]).arg(place);
-        let holder = Process::spawn("disk", &mut command, logs);
+        let holder = TestProcess::spawn("disk", &mut command, logs);
         let mounted = until("the small disk", || match holder.stdout().contains("mounted") {
             true => Some(true),
             false => holder.try_wait().map(|_| false),

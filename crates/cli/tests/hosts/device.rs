@@ -8,14 +8,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{model::Model, programs::Program};
-use crate::harness::{Home, Process, Server, until};
+use super::{model::TestModel, programs::HostProgram};
+use crate::harness::{TestHome, TestHub, TestProcess, until};
 
-pub struct Device {
-    pub home: Home,
-    pub hub: Server,
-    pub model: Model,
-    pub runtime: Process,
+pub struct HostDevice {
+    pub home: TestHome,
+    pub hub: TestHub,
+    pub model: TestModel,
+    pub runtime: TestProcess,
     /// Where the agent works.
     pub folder: PathBuf,
 }
@@ -27,7 +27,7 @@ pub const AGENT: &str = "coder";
 #[macro_export]
 macro_rules! device_or_skip {
     ($program:expr) => {
-        match $crate::hosts::device::Device::start($program) {
+        match $crate::hosts::device::HostDevice::start($program) {
             Some(device) => device,
             None => {
                 eprintln!("skipped: {} is not installed (./test installs it)", $program.file);
@@ -37,15 +37,15 @@ macro_rules! device_or_skip {
     };
 }
 
-// === impl Device ===
+// === impl HostDevice ===
 
-impl Device {
+impl HostDevice {
     /// Pairs with `--local-executor-type` alone, as a person would. None where the host is not installed.
-    pub fn start(program: &Program) -> Option<Self> {
+    pub fn start(program: &HostProgram) -> Option<Self> {
         let programs = program.found()?;
-        let model = Model::start();
+        let model = TestModel::start();
         // Not below the system's temporary folder: Codex's sandbox refuses to work there.
-        let mut home = Home::within(env!("CARGO_TARGET_TMPDIR").as_ref(), program.kind);
+        let mut home = TestHome::within(env!("CARGO_TARGET_TMPDIR").as_ref(), program.kind);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&path))).unwrap();
         home.set("PATH", path.to_str().unwrap());

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use serde_json::json;
 
-use super::programs::{self, Program};
+use super::programs::{self, HostProgram};
 use crate::device_or_skip;
 
 #[test]
@@ -42,7 +42,7 @@ fn openclaw_runs_nothing_of_a_hostile_project() {
     runs_nothing(&programs::OPENCLAW);
 }
 
-fn runs_nothing(program: &Program) {
+fn runs_nothing(program: &HostProgram) {
     let device = device_or_skip!(program);
     let witness = device.home.path().join("witness");
     fs::create_dir(&witness).unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::programs::{self, Program};
+use super::programs::{self, HostProgram};
 use crate::device_or_skip;
 
 #[test]
@@ -20,7 +20,7 @@ fn gemini_works_with_our_server_in_its_own_configuration() {
     works_after_install(&programs::GEMINI, "gemini");
 }
 
-fn works_after_install(program: &Program, client: &str) {
+fn works_after_install(program: &HostProgram, client: &str) {
     let device = device_or_skip!(program);
     device.home.attache(&["mcp", "install", "--for", client]).succeeds();
     let run = device.create("WRITE:after.txt=still works", json!({}));

@@ -9,11 +9,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{device::Device, programs::Program};
+use super::{device::HostDevice, programs::HostProgram};
 
 /// One host in the matrix.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct MatrixRow {
     host: String,
     version: String,
     /// What was tried, in its order, and how many seconds it took.
@@ -24,11 +24,11 @@ pub struct Row {
 const BEGIN: &str = "<!-- matrix: written by ./test --agents -->";
 const END: &str = "<!-- end of matrix -->";
 
-// === impl Row ===
+// === impl MatrixRow ===
 
-impl Row {
+impl MatrixRow {
     /// The version is the one that the device tells the hub's people.
-    pub fn of(program: &Program, device: &Device) -> Self {
+    pub fn of(program: &HostProgram, device: &HostDevice) -> Self {
         let said = device.home.attache(&["doctor", "--json"]).json();
         let hosts = said["hosts"].as_array().cloned().unwrap_or_default();
         let own = hosts.iter().find(|host| host["preset"] == program.kind);
@@ -55,7 +55,7 @@ impl Row {
 #[test]
 #[ignore = "writes docs/hosts.md after a run of the hosts; ./test --agents does it"]
 fn the_matrix_of_the_document_is_what_was_seen() {
-    let rows: Vec<Row> = rows();
+    let rows: Vec<MatrixRow> = rows();
     assert!(!rows.is_empty(), "no host was tried: run ./test --agents");
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hosts.md");
     let text = fs::read_to_string(&document).unwrap();
@@ -64,9 +64,9 @@ fn the_matrix_of_the_document_is_what_was_seen() {
     fs::write(&document, format!("{before}{BEGIN}\n{}{END}{after}", table(&rows))).unwrap();
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<MatrixRow> {
     let files = fs::read_dir(folder()).into_iter().flatten().flatten();
-    let rows = files.map(|file| serde_json::from_slice::<Row>(&fs::read(file.path()).unwrap()).unwrap());
+    let rows = files.map(|file| serde_json::from_slice::<MatrixRow>(&fs::read(file.path()).unwrap()).unwrap());
     rows.map(|row| (row.host.clone(), row)).collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
@@ -74,7 +74,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("hosts-matrix")
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[MatrixRow]) -> String {
     let columns = ["task", "deny", "our tools", "cancel", "runtime killed", "adapter killed", "no model"];
     let mut text = format!("| host | version | {} |\n|---|---|{}\n", columns.join(" | "), "---|".repeat(columns.len()));
     for row in rows {
@@ -90,7 +90,7 @@ fn table(rows: &[Row]) -> String {
 
 #[test]
 fn a_column_that_was_not_seen_is_empty() {
-    let row = Row { host: "x".to_owned(), version: "1.2".to_owned(), seen: vec![("cancel".to_owned(), 1.25)] };
+    let row = MatrixRow { host: "x".to_owned(), version: "1.2".to_owned(), seen: vec![("cancel".to_owned(), 1.25)] };
     let expected = "| host | version | task | deny | our tools | cancel | runtime killed | adapter killed | no model |\n\
                     |---|---|---|---|---|---|---|---|---|\n| `x` | 1.2 | – | – | – | ✓ 1.2 s | – | – | – |\n";
     assert_eq!(table(&[row]), expected);

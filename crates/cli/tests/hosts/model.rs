@@ -1,19 +1,19 @@
 //! The stub model beside a test, which can be taken away.
 
-use attache_testkit::stub_model::{Request, StubModel};
+use attache_testkit::stub_model::{RecordedRequest, StubModel};
 use tokio::runtime::Runtime;
 
 /// A model on loopback until it is switched off.
-pub struct Model {
+pub struct TestModel {
     stub: Option<StubModel>,
     url: String,
     // Serves in the background; dropped last.
     runtime: Runtime,
 }
 
-// === impl Model ===
+// === impl TestModel ===
 
-impl Model {
+impl TestModel {
     pub fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let stub = runtime.block_on(StubModel::start());
@@ -25,7 +25,7 @@ impl Model {
         &self.url
     }
 
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         self.stub.as_ref().map(StubModel::requests).unwrap_or_default()
     }
 

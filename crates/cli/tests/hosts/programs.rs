@@ -7,52 +7,52 @@ use std::{
 
 use serde_json::json;
 
-use super::model::Model;
-use crate::harness::Home;
+use super::model::TestModel;
+use crate::harness::TestHome;
 
 /// One host as this suite knows it.
 #[derive(Debug, Clone, Copy)]
-pub struct Program {
+pub struct HostProgram {
     /// The preset's name.
     pub kind: &'static str,
     /// The program's file.
     pub file: &'static str,
     /// Whether it asks before it writes, when nothing else was configured.
-    pub asks: Asks,
+    pub asks: HostAsks,
     /// Whether it tells how many tokens it used.
-    pub counts: Counts,
+    pub counts: HostCounts,
     /// What it calls our tool that lists agents, where it takes tools over HTTP.
     pub tool: Option<&'static str>,
     /// Whether `./test` installs it, or only `./test --agents`.
-    pub since: Since,
-    pub prepare: fn(&mut Home, &Model),
+    pub since: HostSince,
+    pub prepare: fn(&mut TestHome, &TestModel),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asks {
+pub enum HostAsks {
     BeforeItWrites,
     Never,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counts {
+pub enum HostCounts {
     Tokens,
     Nothing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Since {
+pub enum HostSince {
     Always,
     Agents,
 }
 
-pub const CLAUDE: Program = Program {
+pub const CLAUDE: HostProgram = HostProgram {
     kind: "claude_cli",
     file: "claude",
-    asks: Asks::BeforeItWrites,
-    counts: Counts::Tokens,
+    asks: HostAsks::BeforeItWrites,
+    counts: HostCounts::Tokens,
     tool: Some("mcp__attache_run__list_agents"),
-    since: Since::Always,
+    since: HostSince::Always,
     prepare: |home, model| {
         home.set("ANTHROPIC_BASE_URL", model.url());
         home.set("ANTHROPIC_API_KEY", "stub-key");
@@ -60,13 +60,13 @@ pub const CLAUDE: Program = Program {
     },
 };
 
-pub const CODEX: Program = Program {
+pub const CODEX: HostProgram = HostProgram {
     kind: "codex",
     file: "codex",
-    asks: Asks::BeforeItWrites,
-    counts: Counts::Tokens,
+    asks: HostAsks::BeforeItWrites,
+    counts: HostCounts::Tokens,
     tool: Some("mcp__attache_run__list_agents"),
-    since: Since::Always,
+    since: HostSince::Always,
     prepare: |home, model| {
         let provider = format!(
             "model = \"stub-model\"\nmodel_provider = \"stub\"\n[model_providers.stub]\nname = \"stub\"\nbase_url = \
@@ -79,13 +79,13 @@ pub const CODEX: Program = Program {
     },
 };
 
-pub const GEMINI: Program = Program {
+pub const GEMINI: HostProgram = HostProgram {
     kind: "gemini",
     file: "gemini",
-    asks: Asks::BeforeItWrites,
-    counts: Counts::Tokens,
+    asks: HostAsks::BeforeItWrites,
+    counts: HostCounts::Tokens,
     tool: None,
-    since: Since::Agents,
+    since: HostSince::Agents,
     prepare: |home, model| {
         write(
             home,
@@ -97,13 +97,13 @@ pub const GEMINI: Program = Program {
     },
 };
 
-pub const OPENCODE: Program = Program {
+pub const OPENCODE: HostProgram = HostProgram {
     kind: "opencode",
     file: "opencode",
-    asks: Asks::BeforeItWrites,
-    counts: Counts::Tokens,
+    asks: HostAsks::BeforeItWrites,
+    counts: HostCounts::Tokens,
     tool: None,
-    since: Since::Agents,
+    since: HostSince::Agents,
     prepare: |home, model| {
         let config = json!({
             "model": "stub/stub-model",
@@ -118,13 +118,13 @@ pub const OPENCODE: Program = Program {
     },
 };
 
-pub const QWEN: Program = Program {
+pub const QWEN: HostProgram = HostProgram {
     kind: "qwen",
     file: "qwen",
-    asks: Asks::BeforeItWrites,
-    counts: Counts::Nothing,
+    asks: HostAsks::BeforeItWrites,
+    counts: HostCounts::Nothing,
     tool: None,
-    since: Since::Agents,
+    since: HostSince::Agents,
     prepare: |home, model| {
         write(home, ".qwen/settings.json", r#"{"security":{"auth":{"selectedType":"openai"}}}"#);
         home.set("OPENAI_API_KEY", "stub-key");
@@ -133,13 +133,13 @@ pub const QWEN: Program = Program {
     },
 };
 
-pub const HERMES: Program = Program {
+pub const HERMES: HostProgram = HostProgram {
     kind: "hermes",
     file: "hermes-acp",
-    asks: Asks::BeforeItWrites,
-    counts: Counts::Tokens,
+    asks: HostAsks::BeforeItWrites,
+    counts: HostCounts::Tokens,
     tool: None,
-    since: Since::Agents,
+    since: HostSince::Agents,
     prepare: |home, model| {
         let config = format!(
             "model:\n  default: stub-model\n  provider: custom\n  base_url: {}/v1\n  api_key: stub-key\n",
@@ -149,13 +149,13 @@ pub const HERMES: Program = Program {
     },
 };
 
-pub const OPENCLAW: Program = Program {
+pub const OPENCLAW: HostProgram = HostProgram {
     kind: "openclaw",
     file: "openclaw",
-    asks: Asks::Never,
-    counts: Counts::Tokens,
+    asks: HostAsks::Never,
+    counts: HostCounts::Tokens,
     tool: None,
-    since: Since::Agents,
+    since: HostSince::Agents,
     prepare: |home, model| {
         let config = json!({
             "models": {"providers": {"stub": {
@@ -170,18 +170,18 @@ pub const OPENCLAW: Program = Program {
     },
 };
 
-// === impl Program ===
+// === impl HostProgram ===
 
-impl Program {
+impl HostProgram {
     /// The folder with the programs, when this one is in it and is to be tried.
     pub fn found(&self) -> Option<PathBuf> {
-        let wanted = self.since == Since::Always || std::env::var_os("ATTACHE_AGENTS").is_some();
+        let wanted = self.since == HostSince::Always || std::env::var_os("ATTACHE_AGENTS").is_some();
         let folder = PathBuf::from(std::env::var_os("ATTACHE_HOSTS")?).join("bin");
         (wanted && folder.join(self.file).exists()).then_some(folder)
     }
 }
 
-fn write(home: &Home, name: &str, text: &str) {
+fn write(home: &TestHome, name: &str, text: &str) {
     let file = home.path().join(name);
     fs::create_dir_all(file.parent().unwrap_or(Path::new("/"))).unwrap();
     fs::write(file, text).unwrap();

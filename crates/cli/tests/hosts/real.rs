@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{
-    device::{Device, processes_of},
-    matrix::Row,
-    programs::{self, Asks, Counts, Program},
+    device::{HostDevice, processes_of},
+    matrix::MatrixRow,
+    programs::{self, HostAsks, HostCounts, HostProgram},
 };
 use crate::{device_or_skip, harness::process};
 
@@ -46,11 +46,11 @@ fn openclaw() {
     through_its_life(&programs::OPENCLAW);
 }
 
-fn through_its_life(program: &Program) {
+fn through_its_life(program: &HostProgram) {
     let mut device = device_or_skip!(program);
-    let mut row = Row::of(program, &device);
+    let mut row = MatrixRow::of(program, &device);
     row.took("task", || allowed(&device, program));
-    if program.asks == Asks::BeforeItWrites {
+    if program.asks == HostAsks::BeforeItWrites {
         row.took("deny", || denied(&device));
     }
     if let Some(tool) = program.tool {
@@ -65,13 +65,13 @@ fn through_its_life(program: &Program) {
 }
 
 /// Task, question, yes, file written, completed; the tokens are counted.
-fn allowed(device: &Device, program: &Program) {
+fn allowed(device: &HostDevice, program: &HostProgram) {
     let run = device.create("WRITE:approved.txt=written by the agent", json!({}));
     let (ended, asked) = device.answer(&run, true);
     assert_eq!(ended["status"], "completed", "{ended}");
     let written = std::fs::read_to_string(device.folder.join("approved.txt")).unwrap_or_default();
     assert_eq!(written.trim_end(), "written by the agent", "{ended}");
-    assert_eq!(asked.is_empty(), program.asks == Asks::Never, "{asked:?}");
+    assert_eq!(asked.is_empty(), program.asks == HostAsks::Never, "{asked:?}");
     if let Some(question) = asked.first() {
         // What would happen can be judged: it is there, or said not to be.
         let undisclosed = question["undisclosed"].as_array().cloned().unwrap_or_default();
@@ -79,11 +79,11 @@ fn allowed(device: &Device, program: &Program) {
         assert!(text.contains("approved.txt") || undisclosed.contains(&json!("input")), "{question}");
     }
     let counted = ended["usage"]["tokens"].as_u64().is_some_and(|tokens| tokens > 0);
-    assert_eq!(counted, program.counts == Counts::Tokens, "{}", ended["usage"]);
+    assert_eq!(counted, program.counts == HostCounts::Tokens, "{}", ended["usage"]);
     assert_eq!(processes_of(&run), Vec::<u32>::new());
 }
 
-fn denied(device: &Device) {
+fn denied(device: &HostDevice) {
     let run = device.create("WRITE:denied.txt=never", json!({}));
     let (ended, asked) = device.answer(&run, false);
     assert!(!asked.is_empty(), "{ended}");
@@ -96,7 +96,7 @@ fn denied(device: &Device) {
 }
 
 /// The agent asks the hub, with the run's own token, whom else it could put to work.
-fn with_our_tools(device: &Device, tool: &str) {
+fn with_our_tools(device: &HostDevice, tool: &str) {
     let run = device.create(&format!("CALL:{tool} {{}}"), json!({}));
     let (ended, _) = device.answer(&run, true);
     let text = ended["task_result"]["text"].as_str().unwrap_or_default();
@@ -104,7 +104,7 @@ fn with_our_tools(device: &Device, tool: &str) {
 }
 
 /// What the agent may not do unasked, it may not have done by an agent that asks nobody.
-fn not_around_an_approval(device: &Device, tool: &str) {
+fn not_around_an_approval(device: &HostDevice, tool: &str) {
     device.hub.add_agent("local");
     let tool = tool.replace("list_agents", "remote_agent");
     let call = json!({ "agent_url": "local", "task": "head admin.key" });
@@ -117,7 +117,7 @@ fn not_around_an_approval(device: &Device, tool: &str) {
 }
 
 /// Cancelled in the middle of an answer: nothing is left after two seconds (fifteen here, the machine may be busy).
-fn cancelled(device: &Device) {
+fn cancelled(device: &HostDevice) {
     let run = at_work(device);
     let begun = Instant::now();
     device.hub.post(&format!("/api/v1/task-runs/{run}/cancel"), &json!({})).expect(200);
@@ -126,7 +126,7 @@ fn cancelled(device: &Device) {
     assert_eq!((device.hub.run(&run)["status"].clone(), device.ends(&run)), (json!("cancelled"), 1));
 }
 
-fn runtime_killed(device: &mut Device) {
+fn runtime_killed(device: &mut HostDevice) {
     let run = at_work(device);
     device.runtime.kill();
     device.gone(&run);
@@ -135,7 +135,7 @@ fn runtime_killed(device: &mut Device) {
     assert_eq!((ended["status"].as_str(), device.ends(&run)), (Some("failed"), 1), "{ended}");
 }
 
-fn adapter_killed(device: &Device) {
+fn adapter_killed(device: &HostDevice) {
     let run = at_work(device);
     let adapters = process::children(device.runtime.id());
     assert!(!adapters.is_empty());
@@ -146,7 +146,7 @@ fn adapter_killed(device: &Device) {
 }
 
 /// Last, because the model does not come back.
-fn without_a_model(device: &mut Device) {
+fn without_a_model(device: &mut HostDevice) {
     device.hub.agent_is(super::device::AGENT, "online");
     device.model.switch_off();
     let run = device.create("SAY:hello", json!({}));
@@ -157,7 +157,7 @@ fn without_a_model(device: &mut Device) {
 }
 
 /// A run whose model takes its time.
-fn at_work(device: &Device) -> String {
+fn at_work(device: &HostDevice) -> String {
     let before = device.model.requests().len();
     let run = device.create("SLEEP:120 SAY:too late", json!({}));
     device.works(before);

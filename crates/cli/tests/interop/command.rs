@@ -5,29 +5,29 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{AGENT, STRICT, World, installed, member};
-use crate::harness::Ran;
+use super::{AGENT, InteropWorld, STRICT, installed, member};
+use crate::harness::FinishedProcess;
 
-struct Client {
-    world: World,
+struct A2aCliClient {
+    world: InteropWorld,
     program: PathBuf,
     binding: &'static str,
 }
 
-// === impl Client ===
+// === impl A2aCliClient ===
 
-impl Client {
+impl A2aCliClient {
     fn new(program: PathBuf, binding: &'static str) -> Self {
-        Self { world: World::new(), program, binding }
+        Self { world: InteropWorld::new(), program, binding }
     }
 
     #[track_caller]
-    fn at(&self, agent: &str, args: &[&str]) -> Ran {
+    fn at(&self, agent: &str, args: &[&str]) -> FinishedProcess {
         self.with_card(&self.world.card_url(agent), args)
     }
 
     #[track_caller]
-    fn with_card(&self, card: &str, args: &[&str]) -> Ran {
+    fn with_card(&self, card: &str, args: &[&str]) -> FinishedProcess {
         let mut command = self.world.home.program(&self.program);
         command.args([
             "--agent-card",
@@ -40,7 +40,7 @@ impl Client {
             "100ms",
         ]);
         command.args(args).env("A2ACLI_BEARER", &self.world.hub.key);
-        Ran::of(&mut command, &self.world.home.logs())
+        FinishedProcess::of(&mut command, &self.world.home.logs())
     }
 
     #[track_caller]
@@ -83,7 +83,7 @@ fn a2a_cli_over_http_json() {
 
 fn through_every_operation(binding: &'static str) {
     let Some(folder) = installed("cli") else { return };
-    let client = Client::new(folder.join("bin/a2acli"), binding);
+    let client = A2aCliClient::new(folder.join("bin/a2acli"), binding);
     cards(&client);
     tasks(&client);
     streams(&client);
@@ -91,7 +91,7 @@ fn through_every_operation(binding: &'static str) {
     refusals(&client);
 }
 
-fn cards(client: &Client) {
+fn cards(client: &A2aCliClient) {
     let card = client.json(&["card", "get"]);
     assert_eq!(member(&card, "/name"), AGENT, "{card}");
     // Without the version in the query it is a card for clients of 0.3 too, which no schema of 1.0 knows.
@@ -103,7 +103,7 @@ fn cards(client: &Client) {
     assert_eq!(runtime.map(|extension| &extension["params"]["online"]), Some(&json!(true)), "{extended}");
 }
 
-fn tasks(client: &Client) {
+fn tasks(client: &A2aCliClient) {
     // All numbers of JSON are floating point to this client.
     let done = client.send(&["--text-part", "tck-artifact-data", "--data-part", r#"{"n":[1,2.5,null]}"#]);
     assert_eq!(member(&done, "/status/state"), "TASK_STATE_COMPLETED", "{done}");
@@ -138,7 +138,7 @@ fn tasks(client: &Client) {
     assert_eq!(member(&cancelled, "/status/state"), "TASK_STATE_CANCELED", "{cancelled}");
 }
 
-fn streams(client: &Client) {
+fn streams(client: &A2aCliClient) {
     let events = client.events(&["send", "--stream", "tck-stream-chunked"]);
     let last = events.last().unwrap();
     assert_eq!(member(last, "/statusUpdate/status/state"), "TASK_STATE_COMPLETED", "{events:?}");
@@ -158,7 +158,7 @@ fn streams(client: &Client) {
     assert_eq!(member(events.last().unwrap(), "/statusUpdate/status/state"), "TASK_STATE_COMPLETED", "{events:?}");
 }
 
-fn pushes(client: &Client) {
+fn pushes(client: &A2aCliClient) {
     let task = client.send(&["tck-input-required"]);
     let id = id(&task);
     let url = "http://127.0.0.1:9/hook";
@@ -175,8 +175,8 @@ fn pushes(client: &Client) {
     client.json(&["task", "cancel", id]);
 }
 
-fn refusals(client: &Client) {
-    let told = |ran: Ran, code: &str| {
+fn refusals(client: &A2aCliClient) {
+    let told = |ran: FinishedProcess, code: &str| {
         assert_ne!(ran.status, Some(0), "{ran:?}");
         assert!((ran.stdout.clone() + &ran.stderr).contains(code), "{ran:?}");
     };

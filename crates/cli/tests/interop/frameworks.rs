@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{AGENT, PATIENCE, World, installed, scripts_folder};
-use crate::harness::{Home, Process};
+use super::{AGENT, INTEROP_TIMEOUT, InteropWorld, installed, scripts_folder};
+use crate::harness::{TestHome, TestProcess};
 
 const KEY: &str = "ATTACHE_KEY";
 
@@ -17,7 +17,7 @@ const KEY: &str = "ATTACHE_KEY";
 #[track_caller]
 fn client(environment: &str, script: &str, a2a: Option<Value>) {
     let Some(python) = installed(environment).map(|folder| folder.join("bin/python3")) else { return };
-    let world = World::new();
+    let world = InteropWorld::new();
     if let Some(a2a) = a2a {
         let path = format!("/api/v1/agent-accounts/{AGENT}");
         world.hub.call("PATCH", &path, Some(&json!({ "a2a": a2a }))).expect(200);
@@ -63,16 +63,16 @@ fn a2a_sdk_0_2_as_a_client() {
 #[track_caller]
 fn server(environment: &str, script: &str) {
     let Some(python) = installed(environment).map(|folder| folder.join("bin/python3")) else { return };
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.hub(&["--egress-allow", "127.0.0.0/8"]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (port, script) = (free.port(), scripts_folder().join("servers").join(script));
     let mut command = home.program(&python);
     command.arg(script).arg(port.to_string());
-    let _server = Process::spawn(environment, &mut command, &home.logs());
-    let (url, give_up) = (format!("http://127.0.0.1:{port}"), Instant::now() + PATIENCE);
+    let _server = TestProcess::spawn(environment, &mut command, &home.logs());
+    let (url, give_up) = (format!("http://127.0.0.1:{port}"), Instant::now() + INTEROP_TIMEOUT);
     let wait = || {
-        assert!(Instant::now() < give_up, "{environment} did not get ready within {PATIENCE:?}");
+        assert!(Instant::now() < give_up, "{environment} did not get ready within {INTEROP_TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(100));
     };
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {

@@ -15,29 +15,29 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Process, Server};
+use crate::harness::{TestHome, TestHub, TestProcess};
 
 /// The agent behind which everything is; its two companions have no device.
 const AGENT: &str = "tester";
 /// The extension that `tester-strict` requires.
 const STRICT: &str = "https://example.com/ext/strict/v1";
 /// A script does some sixty things, each through a hub, a runtime and an adapter. The machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(300);
+const INTEROP_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A hub with the agents that the scripts expect. The processes end with it.
-struct World {
-    hub: Server,
-    home: Home,
-    _runtime: Process,
-    _adapter: Process,
-    _device: Home,
+struct InteropWorld {
+    hub: TestHub,
+    home: TestHome,
+    _runtime: TestProcess,
+    _adapter: TestProcess,
+    _device: TestHome,
 }
 
-// === impl World ===
+// === impl InteropWorld ===
 
-impl World {
+impl InteropWorld {
     fn new() -> Self {
-        let home = Home::new();
+        let home = TestHome::new();
         let hub = home.hub(&["--default-agent", AGENT, "--egress-allow", "127.0.0.0/8"]);
         let agents = [
             (AGENT.to_owned(), json!({})),
@@ -47,7 +47,7 @@ impl World {
         for (name, a2a) in agents {
             hub.post("/api/v1/agent-accounts", &json!({ "name": name, "a2a": a2a })).expect(201);
         }
-        let device = Home::new();
+        let device = TestHome::new();
         let (adapter, endpoint) = device.adapter(&["conformance", "--streaming-timeout", "2"]);
         let code = hub.pairing_code(AGENT);
         let pair = ["runtime", "pair", &code, "--api-base", &hub.url, "--local-agent-endpoint", &endpoint];
@@ -61,13 +61,13 @@ impl World {
     fn run(&self, name: &str, key: &str, program: &Path, args: &[&str]) -> String {
         let mut command = self.home.program(program);
         command.args(args).env(key, &self.hub.key);
-        let process = Process::spawn(name, &mut command, &self.home.logs());
-        let give_up = Instant::now() + PATIENCE;
+        let process = TestProcess::spawn(name, &mut command, &self.home.logs());
+        let give_up = Instant::now() + INTEROP_TIMEOUT;
         let status = loop {
             if let Some(status) = process.try_wait() {
                 break status;
             }
-            assert!(Instant::now() < give_up, "{name} did not end within {PATIENCE:?}");
+            assert!(Instant::now() < give_up, "{name} did not end within {INTEROP_TIMEOUT:?}");
             std::thread::sleep(Duration::from_millis(20));
         };
         // What it said is shown when it is dropped by a failing test.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{AGENT, World, installed, scripts_folder};
+use super::{AGENT, InteropWorld, installed, scripts_folder};
 
 const KEY: &str = "ATTACHE_KEY";
 
@@ -10,7 +10,7 @@ const KEY: &str = "ATTACHE_KEY";
 #[track_caller]
 fn python(environment: &str, script: &str, binding: &str) {
     let Some(python) = installed(environment).map(|folder| folder.join("bin/python3")) else { return };
-    let world = World::new();
+    let world = InteropWorld::new();
     let script = scripts_folder().join(script);
     let said = world.run("client", KEY, &python, &[script.to_str().unwrap(), &world.hub.url, AGENT, binding]);
     assert_done(&said);
@@ -30,7 +30,7 @@ fn old_node(binding: &str) {
 #[track_caller]
 fn javascript(packages: &str, script: &str, how: &[&str]) {
     let Some(packages) = installed(packages) else { return };
-    let world = World::new();
+    let world = InteropWorld::new();
     let script = world.node_script(&packages, script);
     let mut args = vec![script.to_str().unwrap(), &world.hub.url, AGENT];
     args.extend(how);
@@ -106,7 +106,7 @@ fn javascript_0_3_over_grpc() {
 #[test]
 fn signatures_of_cards_hold_for_both_sdks() {
     let (Some(python), Some(packages)) = (installed("py10"), installed("js")) else { return };
-    let world = World::new();
+    let world = InteropWorld::new();
     let card = world.card_url(AGENT);
     let of_python = scripts_folder().join("card_signature.py");
     let of_node = world.node_script(&packages, "card_signature.mjs");

@@ -1,20 +1,20 @@
 //! A browser without scripts: signs in with a link, keeps its cookie, reads pages and sends forms.
 
-use crate::harness::{Reply, Server, http};
+use crate::harness::{TestHub, TestReply, http};
 
-pub struct Browser {
+pub struct ScriptlessBrowser {
     origin: String,
     /// The session's secret.
     pub session: String,
     csrf: String,
 }
 
-// === impl Browser ===
+// === impl ScriptlessBrowser ===
 
-impl Browser {
+impl ScriptlessBrowser {
     /// Uses a login link up. Also gives the answer that sets the cookie.
     #[track_caller]
-    pub fn sign_in(hub: &Server, link: &str) -> (Self, Reply) {
+    pub fn sign_in(hub: &TestHub, link: &str) -> (Self, TestReply) {
         let token = link.split_once("token=").unwrap().1;
         let form = [("content-type", "application/x-www-form-urlencoded")];
         let body = format!("token={token}");
@@ -28,13 +28,13 @@ impl Browser {
     }
 
     #[track_caller]
-    pub fn get(&self, path: &str) -> Reply {
+    pub fn get(&self, path: &str) -> TestReply {
         self.send("GET", path, &[], "")
     }
 
     /// Sends a form as the person who is signed in.
     #[track_caller]
-    pub fn post(&self, path: &str, fields: &[(&str, &str)]) -> Reply {
+    pub fn post(&self, path: &str, fields: &[(&str, &str)]) -> TestReply {
         let mut pairs = fields.to_vec();
         pairs.push(("csrf", &self.csrf));
         let pairs: Vec<_> = pairs.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
@@ -42,7 +42,7 @@ impl Browser {
     }
 
     #[track_caller]
-    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> TestReply {
         let cookie = format!("attache_session={}", self.session);
         let mut all = vec![("cookie", cookie.as_str())];
         all.extend(headers);

@@ -2,20 +2,20 @@
 //! ever existed in it is searched for everywhere.
 
 pub mod browser;
+mod misuse;
 mod planted;
 mod processes;
 mod search;
 mod world;
-mod wrong;
 
-use search::{Evidence, Kind, Secret};
-use world::World;
+use search::{LeakEvidence, PlantedSecret, SecretKind};
+use world::LeakWorld;
 
-use crate::harness::Home;
+use crate::harness::TestHome;
 
 #[test]
 fn no_secret_is_found_anywhere() {
-    let mut world = World::start();
+    let mut world = LeakWorld::start();
     world.pair_with_a_code();
     world.pair_from_the_device();
     world.work();
@@ -35,7 +35,7 @@ fn no_secret_is_found_anywhere() {
     // The search is worth nothing unless it sees what is there: a fake token that was put into the work on purpose is
     // found wherever work leaves traces.
     let seen = evidence.search(&[canary]);
-    let seen = Evidence::places(&seen);
+    let seen = LeakEvidence::places(&seen);
     for place in [
         "file alpha/.a2a/logs/agt_",
         "file alpha/logs/",
@@ -60,20 +60,20 @@ fn no_secret_is_found_anywhere() {
     }
 
     for kind in [
-        Kind::RuntimeToken,
-        Kind::PairingCode,
-        Kind::ApiKey,
-        Kind::AdapterSecret,
-        Kind::Session,
-        Kind::LoginLink,
-        Kind::PollToken,
-        Kind::PushToken,
-        Kind::PushCredential,
-        Kind::PeerKey,
+        SecretKind::RuntimeToken,
+        SecretKind::PairingCode,
+        SecretKind::ApiKey,
+        SecretKind::AdapterSecret,
+        SecretKind::Session,
+        SecretKind::LoginLink,
+        SecretKind::PollToken,
+        SecretKind::PushToken,
+        SecretKind::PushCredential,
+        SecretKind::PeerKey,
     ] {
         assert!(secrets.iter().any(|secret| secret.kind == kind), "no {kind:?} was captured");
     }
-    for kind in [Kind::TunnelToken, Kind::LeaseKey] {
+    for kind in [SecretKind::TunnelToken, SecretKind::LeaseKey] {
         assert_eq!(secrets.iter().any(|secret| secret.kind == kind), lends, "{kind:?}");
     }
     let findings = evidence.search(&secrets);
@@ -82,29 +82,32 @@ fn no_secret_is_found_anywhere() {
 
 #[test]
 fn a_hub_with_a_runtime_in_it_shows_its_login_link_and_nothing_else() {
-    let home = Home::logging("trace");
+    let home = TestHome::logging("trace");
     let up = home.up(&[]);
     let said = up.process.says("Try, in another terminal");
     let link = browser::between(&said, "token=", "\n");
     let profiles = home.profiles();
     let profile = profiles["profiles"].as_object().unwrap().values().next().unwrap();
     let mut secrets = vec![
-        Secret::new(Kind::LoginLink, link),
-        Secret::new(Kind::ApiKey, &up.key),
-        Secret::new(Kind::RuntimeToken, profile["runtime_token"].as_str().unwrap()),
+        PlantedSecret::new(SecretKind::LoginLink, link),
+        PlantedSecret::new(SecretKind::ApiKey, &up.key),
+        PlantedSecret::new(SecretKind::RuntimeToken, profile["runtime_token"].as_str().unwrap()),
     ];
     up.agent_is("local", "online");
     let run = up.ask("local", "env; cat \"$HOME\"/.a2a/adapters/*_* | wc -c >&2");
     assert_eq!(run["status"], "completed", "{run}");
     let adapters = std::fs::read_dir(home.a2a().join("adapters")).unwrap().flatten();
     let files = adapters.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
-    secrets
-        .extend(files.filter(|text| text.starts_with("as_")).map(|text| Secret::new(Kind::AdapterSecret, text.trim())));
+    secrets.extend(
+        files
+            .filter(|text| text.starts_with("as_"))
+            .map(|text| PlantedSecret::new(SecretKind::AdapterSecret, text.trim())),
+    );
     assert_eq!(secrets.len(), 4, "{secrets:?}");
-    let (browser, _) = browser::Browser::sign_in(&up, &format!("{}/login?token={link}", up.url));
-    secrets.push(Secret::new(Kind::Session, &browser.session));
+    let (browser, _) = browser::ScriptlessBrowser::sign_in(&up, &format!("{}/login?token={link}", up.url));
+    secrets.push(PlantedSecret::new(SecretKind::Session, &browser.session));
 
-    let mut evidence = Evidence::default();
+    let mut evidence = LeakEvidence::default();
     for path in ["/runs", "/agents", "/audit", "/settings"] {
         evidence.answer(format!("page {path}"), &browser.get(path).expect(200), &[]);
     }
@@ -112,9 +115,9 @@ fn a_hub_with_a_runtime_in_it_shows_its_login_link_and_nothing_else() {
     evidence.answer("events", &up.call("GET", &path, None).expect(200), &[]);
     assert!(up.process.terminate().success(), "{}", up.process.stderr());
     let kinds_in = |file: &str| match file {
-        ".a2a/runtime.json" => Some(Kind::RuntimeToken),
-        ".a2a/hub/admin.key" => Some(Kind::ApiKey),
-        file if file.ends_with("-up.stdout") => Some(Kind::LoginLink),
+        ".a2a/runtime.json" => Some(SecretKind::RuntimeToken),
+        ".a2a/hub/admin.key" => Some(SecretKind::ApiKey),
+        file if file.ends_with("-up.stdout") => Some(SecretKind::LoginLink),
         _ => None,
     };
     evidence.home("up", &home, |file| {

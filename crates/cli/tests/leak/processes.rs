@@ -12,15 +12,15 @@ use std::{
 };
 
 /// Every command line that was seen so far, with its arguments separated by zero bytes.
-pub struct Watch {
+pub struct ProcessListWatch {
     seen: Arc<Mutex<BTreeSet<Vec<u8>>>>,
     enough: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
 }
 
-// === impl Watch ===
+// === impl ProcessListWatch ===
 
-impl Watch {
+impl ProcessListWatch {
     pub fn start() -> Self {
         let (seen, enough) = (Arc::new(Mutex::default()), Arc::new(AtomicBool::new(false)));
         let watcher = std::thread::spawn({
@@ -47,7 +47,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for ProcessListWatch {
     fn drop(&mut self) {
         self.enough.store(true, Ordering::Relaxed);
         if let Some(watcher) = self.watcher.take() {

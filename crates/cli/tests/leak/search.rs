@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::harness::{Home, Reply};
+use crate::harness::{TestHome, TestReply};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum SecretKind {
     RuntimeToken,
     PairingCode,
     ApiKey,
@@ -30,17 +30,17 @@ pub enum Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Secret {
-    pub kind: Kind,
+pub struct PlantedSecret {
+    pub kind: SecretKind,
     pub text: String,
 }
 
 /// Everything that is looked at. Each exhibit says where it is from and which secrets belong there.
 #[derive(Debug, Default)]
-pub struct Evidence(Vec<Exhibit>);
+pub struct LeakEvidence(Vec<LeakExhibit>);
 
 #[derive(Debug)]
-struct Exhibit {
+struct LeakExhibit {
     place: String,
     bytes: Vec<u8>,
     belongs: Vec<String>,
@@ -48,24 +48,24 @@ struct Exhibit {
 
 /// A secret where it does not belong.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
-    pub kind: Kind,
+pub struct LeakFinding {
+    pub kind: SecretKind,
     pub place: String,
     context: String,
 }
 
 /// All forms of all secrets, found in one pass over the bytes.
-struct Needles {
+struct SecretNeedles {
     /// By the first eight bytes, in lower case.
     starts: HashMap<u64, Vec<(Vec<u8>, usize)>>,
     /// Whether a start with this short hash exists: nearly every byte is decided here.
     filter: Vec<bool>,
 }
 
-// === impl Secret ===
+// === impl PlantedSecret ===
 
-impl Secret {
-    pub fn new(kind: Kind, text: &str) -> Self {
+impl PlantedSecret {
+    pub fn new(kind: SecretKind, text: &str) -> Self {
         assert!(text.len() >= 8, "{kind:?}: {text:?} is no secret");
         Self { kind, text: text.to_owned() }
     }
@@ -73,7 +73,7 @@ impl Secret {
     /// Every form in lower case; the search ignores case. A quarter of a token is a leak as well.
     fn forms(&self) -> Vec<Vec<u8>> {
         let text = self.text.to_ascii_lowercase();
-        if self.kind == Kind::PairingCode {
+        if self.kind == SecretKind::PairingCode {
             let (left, right) = text.split_once('-').expect("a code is shown as XXXX-XXXX");
             return ["-", "", " ", "%2d", "_"].map(|between| format!("{left}{between}{right}").into_bytes()).into();
         }
@@ -93,22 +93,22 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap()).collect())
 }
 
-// === impl Evidence ===
+// === impl LeakEvidence ===
 
-impl Evidence {
+impl LeakEvidence {
     /// Adds something, in which no secret belongs.
     pub fn add(&mut self, place: impl Into<String>, bytes: impl Into<Vec<u8>>) {
         self.add_showing(place, bytes, &[]);
     }
 
     /// Adds the one answer, page or output that shows these secrets.
-    pub fn add_showing(&mut self, place: impl Into<String>, bytes: impl Into<Vec<u8>>, belongs: &[&Secret]) {
+    pub fn add_showing(&mut self, place: impl Into<String>, bytes: impl Into<Vec<u8>>, belongs: &[&PlantedSecret]) {
         let belongs = belongs.iter().map(|secret| secret.text.clone()).collect();
-        self.0.push(Exhibit { place: place.into(), bytes: bytes.into(), belongs });
+        self.0.push(LeakExhibit { place: place.into(), bytes: bytes.into(), belongs });
     }
 
     /// An answer with its headers.
-    pub fn answer(&mut self, place: impl Into<String>, reply: &Reply, belongs: &[&Secret]) {
+    pub fn answer(&mut self, place: impl Into<String>, reply: &TestReply, belongs: &[&PlantedSecret]) {
         let mut bytes = format!("{}\n{:?}\n", reply.status, reply.headers).into_bytes();
         bytes.extend_from_slice(&reply.body);
         self.add_showing(place, bytes, belongs);
@@ -116,25 +116,25 @@ impl Evidence {
 
     /// Every file of a home: logs, ledgers, databases, blobs and whatever else is there. `belongs` says which secrets
     /// a file is made for, by its path in the home.
-    pub fn home(&mut self, name: &str, home: &Home, belongs: impl Fn(&str) -> Vec<String>) {
+    pub fn home(&mut self, name: &str, home: &TestHome, belongs: impl Fn(&str) -> Vec<String>) {
         for path in files(home.path()) {
             let inside = path.strip_prefix(home.path()).unwrap().display().to_string();
             // A file that a process removes at this moment is not evidence.
             let Ok(bytes) = fs::read(&path) else { continue };
             let belongs = belongs(&inside);
-            self.0.push(Exhibit { place: format!("file {name}/{inside}"), bytes, belongs });
+            self.0.push(LeakExhibit { place: format!("file {name}/{inside}"), bytes, belongs });
         }
     }
 
     /// Takes all of another collection over, with a word before each place.
     pub fn take(&mut self, word: &str, other: Self) {
         self.0.extend(
-            other.0.into_iter().map(|exhibit| Exhibit { place: format!("{word}{}", exhibit.place), ..exhibit }),
+            other.0.into_iter().map(|exhibit| LeakExhibit { place: format!("{word}{}", exhibit.place), ..exhibit }),
         );
     }
 
     /// The places of what was found, each once.
-    pub fn places(findings: &[Finding]) -> Vec<&str> {
+    pub fn places(findings: &[LeakFinding]) -> Vec<&str> {
         let mut places: Vec<_> = findings.iter().map(|finding| finding.place.as_str()).collect();
         places.sort_unstable();
         places.dedup();
@@ -145,16 +145,16 @@ impl Evidence {
         self.0.iter().any(|exhibit| exhibit.place.starts_with(start))
     }
 
-    pub fn search(&self, secrets: &[Secret]) -> Vec<Finding> {
-        let needles = Needles::new(secrets);
+    pub fn search(&self, secrets: &[PlantedSecret]) -> Vec<LeakFinding> {
+        let needles = SecretNeedles::new(secrets);
         let mut findings = Vec::new();
         for exhibit in &self.0 {
             needles.scan(&exhibit.bytes, |secret, at| {
-                let Secret { kind, text } = &secrets[secret];
+                let PlantedSecret { kind, text } = &secrets[secret];
                 if !exhibit.belongs.contains(text) {
                     let (from, to) = (at.saturating_sub(60), (at + 80).min(exhibit.bytes.len()));
                     let context = String::from_utf8_lossy(&exhibit.bytes[from..to]).into_owned();
-                    findings.push(Finding { kind: *kind, place: exhibit.place.clone(), context });
+                    findings.push(LeakFinding { kind: *kind, place: exhibit.place.clone(), context });
                 }
             });
         }
@@ -178,18 +178,18 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-impl fmt::Debug for Finding {
+impl fmt::Debug for LeakFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} in {}: …{}…", self.kind, self.place, self.context.escape_debug())
     }
 }
 
-// === impl Needles ===
+// === impl SecretNeedles ===
 
-impl Needles {
+impl SecretNeedles {
     const START: usize = 8;
 
-    fn new(secrets: &[Secret]) -> Self {
+    fn new(secrets: &[PlantedSecret]) -> Self {
         let mut needles = Self { starts: HashMap::new(), filter: vec![false; 1 << 16] };
         for (index, secret) in secrets.iter().enumerate() {
             for form in secret.forms() {

@@ -1,7 +1,7 @@
 //! A world to search: a hub and two devices that do what people do, with every secret written down as it is made.
 
+mod delegating;
 mod end;
-mod lending;
 mod outside;
 
 use std::{fs, process::Command};
@@ -9,49 +9,49 @@ use std::{fs, process::Command};
 use serde_json::{Value, json};
 
 use super::{
-    browser::{Browser, between},
-    processes::Watch,
-    search::{Evidence, Kind, Secret},
-    wrong,
+    browser::{ScriptlessBrowser, between},
+    misuse,
+    processes::ProcessListWatch,
+    search::{LeakEvidence, PlantedSecret, SecretKind},
 };
-use crate::harness::{Home, Process, Ran, Server, until};
+use crate::harness::{FinishedProcess, TestHome, TestHub, TestProcess, until};
 
-pub struct World {
-    evidence: Evidence,
-    secrets: Vec<Secret>,
+pub struct LeakWorld {
+    evidence: LeakEvidence,
+    secrets: Vec<PlantedSecret>,
     /// A fake token that tasks, agents and artifacts are full of.
-    canary: Secret,
-    watch: Watch,
-    hub: Server,
-    browser: Option<Browser>,
-    running: Vec<Process>,
+    canary: PlantedSecret,
+    watch: ProcessListWatch,
+    hub: TestHub,
+    browser: Option<ScriptlessBrowser>,
+    running: Vec<TestProcess>,
     adapter: String,
     runs: Vec<Value>,
     agents: Vec<String>,
     delegations: Vec<String>,
-    hub_home: Home,
-    alpha: Home,
-    beta: Home,
-    gamma: Home,
+    hub_home: TestHome,
+    alpha: TestHome,
+    beta: TestHome,
+    gamma: TestHome,
     /// Another hub, with an agent that works for the first one.
-    elsewhere: Home,
+    elsewhere: TestHome,
     /// A machine that lends a folder.
-    lender: Home,
+    lender: TestHome,
     /// What commands print that may print a secret; it is evidence of its own, not a log.
-    printed: Home,
+    printed: TestHome,
 }
 
-// === impl World ===
+// === impl LeakWorld ===
 
-impl World {
+impl LeakWorld {
     #[track_caller]
     pub fn start() -> Self {
-        let [hub_home, alpha, beta, gamma, elsewhere, lender, printed] = [(); 7].map(|()| Home::logging("trace"));
-        let watch = Watch::start();
+        let [hub_home, alpha, beta, gamma, elsewhere, lender, printed] = [(); 7].map(|()| TestHome::logging("trace"));
+        let watch = ProcessListWatch::start();
         let hub = hub_home.hub(&["--egress-allow", "127.0.0.1"]);
-        let canary = Secret::new(Kind::RuntimeToken, &format!("rt_{}", "0ca9a21e5eed5a17".repeat(4)));
-        let secrets = vec![Secret::new(Kind::ApiKey, &hub.key)];
-        let running = vec![Process::spawn(
+        let canary = PlantedSecret::new(SecretKind::RuntimeToken, &format!("rt_{}", "0ca9a21e5eed5a17".repeat(4)));
+        let secrets = vec![PlantedSecret::new(SecretKind::ApiKey, &hub.key)];
+        let running = vec![TestProcess::spawn(
             "canary",
             Command::new("sh").args(["-c", "sleep 1000", &canary.text]),
             &printed.logs(),
@@ -80,8 +80,8 @@ impl World {
         }
     }
 
-    fn know(&mut self, kind: Kind, text: &str) -> Secret {
-        let secret = Secret::new(kind, text);
+    fn know(&mut self, kind: SecretKind, text: &str) -> PlantedSecret {
+        let secret = PlantedSecret::new(kind, text);
         if !self.secrets.contains(&secret) {
             self.secrets.push(secret.clone());
         }
@@ -99,7 +99,7 @@ impl World {
 
     /// The one answer that shows a secret, which is its member `name`.
     #[track_caller]
-    fn call_for(&mut self, kind: Kind, name: &str, path: &str, body: Option<&Value>) -> Secret {
+    fn call_for(&mut self, kind: SecretKind, name: &str, path: &str, body: Option<&Value>) -> PlantedSecret {
         let reply = self.hub.call("POST", path, body);
         assert!(reply.status < 300, "{path}: {}", reply.text());
         let secret = self.know(kind, reply.json()[name].as_str().unwrap());
@@ -111,11 +111,11 @@ impl World {
     #[track_caller]
     fn command(
         &mut self,
-        home: fn(&Self) -> &Home,
+        home: fn(&Self) -> &TestHome,
         args: &[&str],
-        shows: impl Fn(&Ran) -> Option<(Kind, String)>,
-    ) -> Ran {
-        let ran = Ran::of(&mut home(self).command(args), &self.printed.path().join("shown"));
+        shows: impl Fn(&FinishedProcess) -> Option<(SecretKind, String)>,
+    ) -> FinishedProcess {
+        let ran = FinishedProcess::of(&mut home(self).command(args), &self.printed.path().join("shown"));
         let shown = shows(&ran).map(|(kind, text)| self.know(kind, &text));
         let shown: Vec<_> = shown.iter().collect();
         let said = format!("{}\n{}", ran.stdout, ran.stderr);
@@ -124,22 +124,22 @@ impl World {
     }
 
     /// The tokens and adapter secrets of a device, from where they belong.
-    fn know_device(&mut self, home: fn(&Self) -> &Home) {
+    fn know_device(&mut self, home: fn(&Self) -> &TestHome) {
         let profiles = home(self).profiles();
         for profile in profiles["profiles"].as_object().unwrap().values() {
-            self.know(Kind::RuntimeToken, profile["runtime_token"].as_str().unwrap());
+            self.know(SecretKind::RuntimeToken, profile["runtime_token"].as_str().unwrap());
             if let Some(secret) = profile["adapter_secret"].as_str() {
-                self.know(Kind::AdapterSecret, secret);
+                self.know(SecretKind::AdapterSecret, secret);
             }
         }
         self.know_adapters(home);
     }
 
-    fn know_adapters(&mut self, home: fn(&Self) -> &Home) {
+    fn know_adapters(&mut self, home: fn(&Self) -> &TestHome) {
         for entry in fs::read_dir(home(self).a2a().join("adapters")).into_iter().flatten().flatten() {
             let text = fs::read_to_string(entry.path()).unwrap_or_default();
             if text.starts_with("as_") {
-                self.know(Kind::AdapterSecret, text.trim());
+                self.know(SecretKind::AdapterSecret, text.trim());
             }
         }
     }
@@ -156,8 +156,9 @@ impl World {
             self.agents.push(made["agent_id"].as_str().unwrap().to_owned());
         }
         // One that nobody redeems, and one that somebody does.
-        self.call_for(Kind::PairingCode, "pairing_code", "/api/v1/agent-accounts/alpha/pairing-codes", None);
-        let code = self.call_for(Kind::PairingCode, "pairing_code", "/api/v1/agent-accounts/alpha/pairing-codes", None);
+        self.call_for(SecretKind::PairingCode, "pairing_code", "/api/v1/agent-accounts/alpha/pairing-codes", None);
+        let code =
+            self.call_for(SecretKind::PairingCode, "pairing_code", "/api/v1/agent-accounts/alpha/pairing-codes", None);
         let (adapter, endpoint) = self.alpha.adapter(&["shell"]);
         self.running.push(adapter);
         let url = self.hub.url.clone();
@@ -166,7 +167,7 @@ impl World {
         fs::create_dir(&work).unwrap();
         let mut all = pair.to_vec();
         all.extend(["--cwd", "work", "--json"]);
-        Ran::of(&mut self.alpha.command(&all), &self.alpha.logs()).succeeds();
+        FinishedProcess::of(&mut self.alpha.command(&all), &self.alpha.logs()).succeeds();
         self.adapter = endpoint.clone();
         self.know_device(|world| &world.alpha);
         self.take_folders();
@@ -174,8 +175,11 @@ impl World {
         self.running.push(runtime);
         // The same code again, and a code that never was.
         for code in [code.text.to_lowercase().as_str(), "0000-0000"] {
-            Ran::of(&mut self.gamma.command(&["runtime", "pair", code, "--api-base", &url]), &self.gamma.logs())
-                .exits(3);
+            FinishedProcess::of(
+                &mut self.gamma.command(&["runtime", "pair", code, "--api-base", &url]),
+                &self.gamma.logs(),
+            )
+            .exits(3);
         }
     }
 
@@ -183,18 +187,18 @@ impl World {
     pub fn pair_from_the_device(&mut self) {
         let link = self.hub.post("/api/v1/login-links", &json!({})).expect(201);
         let url = link.json()["url"].as_str().unwrap().to_owned();
-        let token = self.know(Kind::LoginLink, url.split_once("token=").unwrap().1);
+        let token = self.know(SecretKind::LoginLink, url.split_once("token=").unwrap().1);
         self.evidence.answer("answer POST /api/v1/login-links", &link, &[&token]);
         let page = crate::harness::http::send("GET", &url, &[], b"").unwrap().expect(200);
         self.evidence.answer("page that the login link leads to", &page, &[&token]);
-        let (browser, opened) = Browser::sign_in(&self.hub, &url);
-        let session = self.know(Kind::Session, &browser.session);
+        let (browser, opened) = ScriptlessBrowser::sign_in(&self.hub, &url);
+        let session = self.know(SecretKind::Session, &browser.session);
         self.evidence.answer("answer POST /login", &opened, &[&session]);
 
         let args = ["runtime", "pair", "--api-base", &self.hub.url, "--device-name", "tablet"];
-        let pairing = Process::spawn("pair", &mut self.beta.command(&args), &self.printed.path().join("shown"));
+        let pairing = TestProcess::spawn("pair", &mut self.beta.command(&args), &self.printed.path().join("shown"));
         let told = pairing.tells("Confirm: ");
-        let code = self.know(Kind::PairingCode, between(&told, "Code:", "\n").trim());
+        let code = self.know(SecretKind::PairingCode, between(&told, "Code:", "\n").trim());
         let page = browser.get(&format!("/pair?code={}", code.text)).expect(200);
         self.evidence.answer("page that confirms a device", &page, &[&code]);
         let fields =
@@ -211,8 +215,8 @@ impl World {
         // What a device polls with is never printed, so one is asked for by hand.
         let path = "/api/v1/agent-runtimes/runtime/pairing-requests";
         let asked = self.hub.post(path, &json!({ "device_name": "by hand" })).expect(201);
-        let poll = self.know(Kind::PollToken, asked.json()["poll_token"].as_str().unwrap());
-        let code = self.know(Kind::PairingCode, asked.json()["pairing_code"].as_str().unwrap());
+        let poll = self.know(SecretKind::PollToken, asked.json()["poll_token"].as_str().unwrap());
+        let code = self.know(SecretKind::PairingCode, asked.json()["pairing_code"].as_str().unwrap());
         self.evidence.answer(format!("answer POST {path}"), &asked, &[&poll, &code]);
         let pending = self.hub.post(&format!("{path}/poll"), &json!({ "poll_token": poll.text })).expect(202);
         self.evidence.answer(format!("answer POST {path}/poll"), &pending, &[]);
@@ -251,53 +255,58 @@ impl World {
     /// API keys by the API, the command line and the console; codes and links by the command line and the console.
     pub fn make_keys(&mut self) {
         let body = json!({ "name": "ci", "role": "operator" });
-        let key = self.call_for(Kind::ApiKey, "api_key", "/api/v1/api-keys", Some(&body));
+        let key = self.call_for(SecretKind::ApiKey, "api_key", "/api/v1/api-keys", Some(&body));
         let list = self.call("GET", "/api/v1/api-keys", None);
         let id = list["api_keys"].as_array().unwrap().iter().find(|key| key["name"] == "ci").unwrap()["key_id"].clone();
         self.call("DELETE", &format!("/api/v1/api-keys/{}", id.as_str().unwrap()), None);
         let mut denied = self.hub_home.command(&["agents"]);
-        let denied = Ran::of(denied.env("ATTACHE_KEY", &key.text), &self.hub_home.logs());
+        let denied = FinishedProcess::of(denied.env("ATTACHE_KEY", &key.text), &self.hub_home.logs());
         assert_eq!(denied.status, Some(4), "{}", denied.stderr);
 
-        let first_line = |ran: &Ran| ran.stdout.lines().next().unwrap_or_default().to_owned();
-        self.command(|world| &world.hub_home, &["keys", "add", "cli"], |ran| Some((Kind::ApiKey, first_line(ran))))
-            .succeeds();
-        let member = |ran: &Ran, name: &str| ran.json()[name].as_str().unwrap().to_owned();
+        let first_line = |ran: &FinishedProcess| ran.stdout.lines().next().unwrap_or_default().to_owned();
+        self.command(
+            |world| &world.hub_home,
+            &["keys", "add", "cli"],
+            |ran| Some((SecretKind::ApiKey, first_line(ran))),
+        )
+        .succeeds();
+        let member = |ran: &FinishedProcess, name: &str| ran.json()[name].as_str().unwrap().to_owned();
         self.command(
             |world| &world.hub_home,
             &["keys", "add", "script", "--json"],
-            |ran| Some((Kind::ApiKey, member(ran, "api_key"))),
+            |ran| Some((SecretKind::ApiKey, member(ran, "api_key"))),
         )
         .succeeds();
         self.command(|world| &world.hub_home, &["keys", "add", "file", "--to-file", "new.key"], |_| None).succeeds();
         let written = fs::read_to_string(self.hub_home.path().join("new.key")).unwrap();
-        self.know(Kind::ApiKey, written.trim());
+        self.know(SecretKind::ApiKey, written.trim());
         let token = |text: &str| text.split_once("token=").unwrap().1.trim().to_owned();
-        self.command(|world| &world.hub_home, &["login"], |ran| Some((Kind::LoginLink, token(&first_line(ran)))))
+        self.command(|world| &world.hub_home, &["login"], |ran| Some((SecretKind::LoginLink, token(&first_line(ran)))))
             .succeeds();
         self.command(
             |world| &world.hub_home,
             &["agents", "code", "beta", "--json"],
-            |ran| Some((Kind::PairingCode, member(ran, "pairing_code"))),
+            |ran| Some((SecretKind::PairingCode, member(ran, "pairing_code"))),
         )
         .succeeds();
 
         let browser = self.browser.take().unwrap();
         let page = browser.post("/settings/keys", &[("name", "console"), ("role", "viewer")]).expect(200);
-        let key = self.know(Kind::ApiKey, between(&page.text(), "id=\"secret\">", "<"));
+        let key = self.know(SecretKind::ApiKey, between(&page.text(), "id=\"secret\">", "<"));
         self.evidence.answer("page that shows a new key", &page, &[&key]);
         let page = browser.post(&format!("/agents/{}/pairing-codes", self.agents[0]), &[]).expect(200);
         let text = page.text();
-        let code = self.know(Kind::PairingCode, between(&text, "attache runtime pair ", " "));
+        let code = self.know(SecretKind::PairingCode, between(&text, "attache runtime pair ", " "));
         self.evidence.answer("page that shows a new code", &page, &[&code]);
         self.browser = Some(browser);
     }
 
     /// A third device takes over; the one before is told so and stops.
     pub fn replace_a_device(&mut self) {
-        let code = self.call_for(Kind::PairingCode, "pairing_code", "/api/v1/agent-accounts/beta/pairing-codes", None);
+        let code =
+            self.call_for(SecretKind::PairingCode, "pairing_code", "/api/v1/agent-accounts/beta/pairing-codes", None);
         let args = ["runtime", "pair", &code.text, "--api-base", &self.hub.url];
-        Ran::of(&mut self.gamma.command(&args), &self.gamma.logs()).succeeds();
+        FinishedProcess::of(&mut self.gamma.command(&args), &self.gamma.logs()).succeeds();
         self.know_device(|world| &world.gamma);
         let old = self.running.pop().unwrap();
         assert_eq!(old.wait().code(), Some(4), "{}", old.stderr());
@@ -362,7 +371,7 @@ impl World {
     }
 
     /// What a stream says at first.
-    fn stream(&self, path: &str, browser: Option<&Browser>) -> Vec<u8> {
+    fn stream(&self, path: &str, browser: Option<&ScriptlessBrowser>) -> Vec<u8> {
         use std::io::Read as _;
         let cookie = browser.map(|browser| format!("attache_session={}", browser.session)).unwrap_or_default();
         let key = format!("Bearer {}", self.hub.key);
@@ -383,7 +392,7 @@ impl World {
     /// `kill -9` leaves the write-ahead log behind, which is looked at as it is.
     pub fn crash_the_hub(&mut self) {
         self.hub.process.kill();
-        let mut crashed = Evidence::default();
+        let mut crashed = LeakEvidence::default();
         crashed.home("hub", &self.hub_home, |file| self.belongs(file));
         self.evidence.take("crashed ", crashed);
         let address = self.hub.address().to_owned();
@@ -395,16 +404,17 @@ impl World {
         let token =
             self.alpha.profiles()["profiles"].as_object().unwrap().values().next().unwrap()["runtime_token"].clone();
         let run = self.runs[0]["task_run_id"].as_str().unwrap().to_owned();
-        let scene = wrong::Scene { hub: &self.hub, runtime_token: token.as_str().unwrap(), run: &run };
-        let secret = self.secrets.iter().find(|secret| secret.kind == Kind::AdapterSecret).unwrap().text.clone();
+        let scene = misuse::MisuseContext { hub: &self.hub, runtime_token: token.as_str().unwrap(), run: &run };
+        let secret = self.secrets.iter().find(|secret| secret.kind == SecretKind::AdapterSecret).unwrap().text.clone();
         // Secrets of others have any form, so nobody can tell that they are in the wrong place.
-        let foreign = [Kind::PushToken, Kind::PushCredential, Kind::TunnelToken, Kind::LeaseKey];
-        let known = |secret: &&Secret| !foreign.contains(&secret.kind);
+        let foreign =
+            [SecretKind::PushToken, SecretKind::PushCredential, SecretKind::TunnelToken, SecretKind::LeaseKey];
+        let known = |secret: &&PlantedSecret| !foreign.contains(&secret.kind);
         for kept in self.secrets.iter().filter(known) {
             for (place, reply) in scene.at_the_hub(kept) {
                 self.evidence.answer(format!("mistake {place} with a {:?}", kept.kind), &reply, &[]);
             }
-            for (place, reply) in wrong::at_the_adapter(&self.adapter, &secret, kept) {
+            for (place, reply) in misuse::at_the_adapter(&self.adapter, &secret, kept) {
                 self.evidence.answer(format!("adapter mistake {place} with a {:?}", kept.kind), &reply, &[]);
             }
         }

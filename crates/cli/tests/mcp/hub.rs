@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, http};
+use crate::harness::{TestHome, TestHub, http};
 
 const ACCEPT: (&str, &str) = ("accept", "application/json, text/event-stream");
 
 /// The answer to one request, however it is wrapped.
 #[track_caller]
-fn ask(hub: &Server, key: Option<&str>, headers: &[(&str, &str)], method: &str, params: Value) -> (u16, Value) {
+fn ask(hub: &TestHub, key: Option<&str>, headers: &[(&str, &str)], method: &str, params: Value) -> (u16, Value) {
     let bearer = key.map(|key| format!("Bearer {key}"));
     let mut all = vec![ACCEPT];
     all.extend(headers);
@@ -25,7 +25,7 @@ fn ask(hub: &Server, key: Option<&str>, headers: &[(&str, &str)], method: &str, 
     (status, message.unwrap_or(Value::Null))
 }
 
-pub fn call(hub: &Server, key: &str, tool: &str, arguments: Value) -> Value {
+pub fn call(hub: &TestHub, key: &str, tool: &str, arguments: Value) -> Value {
     let (status, mut answer) = ask(hub, Some(key), &[], "tools/call", json!({ "name": tool, "arguments": arguments }));
     assert_eq!(status, 200, "{answer}");
     answer["result"].take()
@@ -33,7 +33,7 @@ pub fn call(hub: &Server, key: &str, tool: &str, arguments: Value) -> Value {
 
 #[test]
 fn whoever_has_a_key_asks_the_agents_that_it_may_ask() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.up(&[]);
     let (status, answer) = ask(&hub, None, &[], "tools/list", json!({}));
     assert_eq!((status, &answer["error"]["code"]), (401, &json!("unauthenticated")));
@@ -63,7 +63,7 @@ fn whoever_has_a_key_asks_the_agents_that_it_may_ask() {
 
 #[test]
 fn the_new_era_works_at_the_hub_too() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.up(&[]);
     let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "list_agents")];
     let params = json!({ "name": "list_agents", "arguments": {}, "_meta": {
@@ -77,7 +77,7 @@ fn the_new_era_works_at_the_hub_too() {
 }
 
 /// Does something that waits for a person, who answers as soon as they are asked.
-fn decided<T>(hub: &Server, approved: bool, waits: impl FnOnce() -> T) -> T {
+fn decided<T>(hub: &TestHub, approved: bool, waits: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let asked = loop {
@@ -99,7 +99,7 @@ fn decided<T>(hub: &Server, approved: bool, waits: impl FnOnce() -> T) -> T {
 /// A device claims a run, and its agent passes the work on with the token that came along.
 #[test]
 fn a_run_asks_other_agents_with_its_own_token() {
-    let home = Home::new();
+    let home = TestHome::new();
     let hub = home.up(&[]);
     hub.post("/api/v1/agent-accounts", &json!({ "name": "planner" })).expect(201);
     let code = hub.post("/api/v1/agent-accounts/planner/pairing-codes", &json!({})).expect(201).json();

@@ -4,21 +4,21 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::Home;
+use crate::harness::TestHome;
 
 const ALL: &str = "claude,codex,gemini,vscode,cursor";
 
-fn file(home: &Home, name: &str) -> PathBuf {
+fn file(home: &TestHome, name: &str) -> PathBuf {
     home.path().join(name)
 }
 
-fn read(home: &Home, name: &str) -> String {
+fn read(home: &TestHome, name: &str) -> String {
     fs::read_to_string(file(home, name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[test]
 fn every_client_gets_its_entry_in_its_own_form_and_loses_it_again() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.attache(&["mcp", "install", "--for", ALL]).succeeds();
     let program = env!("CARGO_BIN_EXE_attache");
     let plain = json!({ "command": program, "args": ["mcp"] });
@@ -46,7 +46,7 @@ fn every_client_gets_its_entry_in_its_own_form_and_loses_it_again() {
 
 #[test]
 fn what_people_wrote_stays_and_is_kept_beside() {
-    let home = Home::new();
+    let home = TestHome::new();
     fs::create_dir(file(&home, ".codex")).unwrap();
     let own = "# mine\nmodel = \"best\"\n\n[mcp_servers.other]\ncommand = \"other\"\n";
     fs::write(file(&home, ".codex/config.toml"), own).unwrap();
@@ -81,7 +81,7 @@ fn what_people_wrote_stays_and_is_kept_beside() {
 
 #[test]
 fn the_copy_beside_is_what_a_person_wrote_first() {
-    let home = Home::new();
+    let home = TestHome::new();
     let own = "{\"theme\":\"dark\"}\n";
     fs::write(file(&home, ".claude.json"), own).unwrap();
     for command in ["install", "uninstall", "install"] {
@@ -92,7 +92,7 @@ fn the_copy_beside_is_what_a_person_wrote_first() {
 
 #[test]
 fn one_file_that_cannot_be_followed_keeps_no_other_client_waiting() {
-    let home = Home::new();
+    let home = TestHome::new();
     fs::create_dir(file(&home, ".gemini")).unwrap();
     fs::write(file(&home, ".gemini/settings.json"), "no json").unwrap();
     let failed = home.attache(&["mcp", "install", "--for", ALL]).exits(1);

@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Home, Process, Ran},
+    harness::{FinishedProcess, TestHome, TestProcess},
     interop::installed,
 };
 
@@ -43,15 +43,15 @@ const MODERN: &[&str] = &[
     "http-header-validation",
 ];
 
-struct Kits {
-    home: Home,
+struct McpKits {
+    home: TestHome,
     folder: PathBuf,
 }
 
-impl Kits {
+impl McpKits {
     /// The kits, and a home to run them in.
     fn find() -> Option<Self> {
-        installed("mcp").map(|folder| Self { home: Home::new(), folder })
+        installed("mcp").map(|folder| Self { home: TestHome::new(), folder })
     }
 
     fn node(&self) -> PathBuf {
@@ -59,10 +59,10 @@ impl Kits {
     }
 
     #[track_caller]
-    fn run(&self, program: &str, args: &[&str]) -> Ran {
+    fn run(&self, program: &str, args: &[&str]) -> FinishedProcess {
         let mut command = self.home.program(self.node());
         command.arg(self.folder.join("node_modules/.bin").join(program)).args(args);
-        Ran::of(&mut command, &self.home.logs())
+        FinishedProcess::of(&mut command, &self.home.logs())
     }
 
     /// One request of the inspector, in one era.
@@ -92,28 +92,28 @@ impl Kits {
 }
 
 /// Ends with the test.
-struct Proxy(Child);
+struct InspectorProxy(Child);
 
-impl Drop for Proxy {
+impl Drop for InspectorProxy {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Kits {
+impl McpKits {
     /// The origin of a proxy that adds the secret, for a kit that cannot send headers.
-    fn proxy(&self, url: &str, secret_file: &Path) -> (Proxy, String) {
+    fn proxy(&self, url: &str, secret_file: &Path) -> (InspectorProxy, String) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/mcp/with_secret.mjs");
         let mut command = self.home.program(self.node());
         command.arg(script).arg(url.trim_end_matches("/mcp")).arg(secret_file);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut origin = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut origin).unwrap();
-        (Proxy(child), origin.trim().to_owned())
+        (InspectorProxy(child), origin.trim().to_owned())
     }
 
-    fn http(&self) -> (Process, String, PathBuf) {
+    fn http(&self) -> (TestProcess, String, PathBuf) {
         let (server, ready) = self.home.ready("mcp", &["mcp", "--http", "127.0.0.1:0"]);
         let text = |name: &str| ready[name].as_str().unwrap().to_owned();
         (server, text("url"), PathBuf::from(text("secret_file")))
@@ -122,7 +122,7 @@ impl Kits {
 
 #[test]
 fn the_inspector_over_standard_input_and_output_in_both_eras() {
-    let Some(kits) = Kits::find() else { return };
+    let Some(kits) = McpKits::find() else { return };
     let _up = kits.home.up(&[]);
     let a2a_home = format!("A2A_HOME={}", kits.home.a2a().display());
     let home = format!("HOME={}", kits.home.path().display());
@@ -131,7 +131,7 @@ fn the_inspector_over_standard_input_and_output_in_both_eras() {
 
 #[test]
 fn the_inspector_over_http_in_both_eras() {
-    let Some(kits) = Kits::find() else { return };
+    let Some(kits) = McpKits::find() else { return };
     let _up = kits.home.up(&[]);
     let (_server, url, secret) = kits.http();
     let header = format!("Authorization: Bearer {}", std::fs::read_to_string(secret).unwrap().trim());
@@ -145,7 +145,7 @@ fn is_untestable(why: &str) -> bool {
 
 #[test]
 fn the_conformance_suite() {
-    let Some(kits) = Kits::find() else { return };
+    let Some(kits) = McpKits::find() else { return };
     let (_server, url, secret) = kits.http();
     let (_proxy, origin) = kits.proxy(&url, &secret);
     let url = format!("{origin}/mcp");

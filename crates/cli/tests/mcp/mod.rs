@@ -12,18 +12,18 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::Home;
+use crate::harness::TestHome;
 
 /// `attache mcp` as a client starts it. It is ended with the test.
-pub(crate) struct Tools {
+pub(crate) struct McpProcess {
     child: Child,
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
     next: u64,
 }
 
-impl Tools {
-    pub(crate) fn start(home: &Home, args: &[&str]) -> Self {
+impl McpProcess {
+    pub(crate) fn start(home: &TestHome, args: &[&str]) -> Self {
         let mut all = vec!["mcp"];
         all.extend(args);
         let mut command = home.command(&all);
@@ -66,7 +66,7 @@ impl Tools {
     }
 }
 
-impl Drop for Tools {
+impl Drop for McpProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -75,9 +75,9 @@ impl Drop for Tools {
 
 #[test]
 fn agents_of_the_hub_of_this_machine_are_listed_and_asked() {
-    let home = Home::new();
+    let home = TestHome::new();
     let up = home.up(&[]);
-    let mut client = Tools::start(&home, &[]);
+    let mut client = McpProcess::start(&home, &[]);
     let listed = client.call("list_agents", json!({}));
     let agents = &listed["structuredContent"]["agents"];
     assert_eq!(agents[0]["name"], "local", "{listed}");
@@ -95,9 +95,9 @@ fn agents_of_the_hub_of_this_machine_are_listed_and_asked() {
 
 #[test]
 fn what_takes_long_is_fetched_later() {
-    let home = Home::new();
+    let home = TestHome::new();
     let _up = home.up(&[]);
-    let mut client = Tools::start(&home, &["--wait", "1"]);
+    let mut client = McpProcess::start(&home, &["--wait", "1"]);
     let go = home.path().join("go");
     let task = format!("while [ ! -e {} ]; do sleep 0.1; done; echo done", go.display());
     let answer = client.call("remote_agent", json!({ "task": task, "agent_url": "local" }));
@@ -118,10 +118,10 @@ fn what_takes_long_is_fetched_later() {
 
 #[test]
 fn a_folder_that_nobody_allowed_is_refused_with_the_command_that_allows_it() {
-    let home = Home::new();
+    let home = TestHome::new();
     // Started here, so that it ends with the test; without it the tool would start one.
     let (_daemon, _) = home.ready("daemon", &["daemon", "--ssh-listen", "127.0.0.1:0"]);
-    let mut client = Tools::start(&home, &[]);
+    let mut client = McpProcess::start(&home, &[]);
     let folder = home.path().join("project");
     std::fs::create_dir(&folder).unwrap();
     let arguments = json!({
@@ -140,7 +140,7 @@ fn a_folder_that_nobody_allowed_is_refused_with_the_command_that_allows_it() {
 #[test]
 fn over_http_the_secret_is_in_a_private_file_and_only_this_machine_is_served() {
     use std::os::unix::fs::PermissionsExt as _;
-    let home = Home::new();
+    let home = TestHome::new();
     let (server, ready) = home.ready("mcp", &["mcp", "--http", "127.0.0.1:0"]);
     let (url, file) = (ready["url"].as_str().unwrap(), ready["secret_file"].as_str().unwrap());
     let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0;

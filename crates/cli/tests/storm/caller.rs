@@ -8,22 +8,22 @@ use std::{
 
 use serde_json::Value;
 
-use crate::harness::{Reply, http};
+use crate::harness::{TestReply, http};
 
 /// Somebody who calls the hub: the owner, or a runtime of the test's own.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub struct StormCaller {
     url: String,
     header: &'static str,
     credential: String,
 }
 
 /// How long a hub that is being killed all the time may need to answer once.
-const PATIENCE: Duration = Duration::from_secs(120);
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-// === impl Caller ===
+// === impl StormCaller ===
 
-impl Caller {
+impl StormCaller {
     pub fn owner(url: &str, key: &str) -> Self {
         Self { url: url.to_owned(), header: "authorization", credential: format!("Bearer {key}") }
     }
@@ -33,7 +33,7 @@ impl Caller {
     }
 
     /// One try.
-    pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> io::Result<Reply> {
+    pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> io::Result<TestReply> {
         http::json(method, &format!("{}{path}", self.url), &[(self.header, &self.credential)], body)
     }
 
@@ -43,8 +43,8 @@ impl Caller {
     }
 
     /// Tries until the hub answers. Only for what may be repeated.
-    pub fn insist(&self, method: &str, path: &str, body: Option<&Value>) -> Reply {
-        let give_up = Instant::now() + PATIENCE;
+    pub fn insist(&self, method: &str, path: &str, body: Option<&Value>) -> TestReply {
+        let give_up = Instant::now() + CALL_TIMEOUT;
         loop {
             match self.call(method, path, body) {
                 // 503 is what a hub says that is just going away or full.

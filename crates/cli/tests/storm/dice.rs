@@ -5,11 +5,11 @@ use std::time::Duration;
 use attache_protocol::env::Env;
 
 #[derive(Debug)]
-pub struct Dice(Env);
+pub struct SeededDice(Env);
 
-// === impl Dice ===
+// === impl SeededDice ===
 
-impl Dice {
+impl SeededDice {
     /// Every part of a test throws its own dice, so that one part's pace does not change another's choices.
     pub fn new(seed: u64, part: u64) -> Self {
         Self(Env::seeded(seed.wrapping_mul(1_000_003).wrapping_add(part)))

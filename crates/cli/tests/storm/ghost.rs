@@ -8,28 +8,28 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{caller::Caller, dice::Dice, journal::Journal};
+use super::{caller::StormCaller, dice::SeededDice, journal::StormJournal};
 
 /// A result for which the hub answered 200.
 #[derive(Debug, Clone)]
-pub struct Taken {
+pub struct AcceptedResult {
     pub run: String,
     pub epoch: i64,
     pub output: Value,
 }
 
-pub struct Ghost<'a> {
+pub struct GhostDevice<'a> {
     pub agent: String,
-    pub calls: Caller,
-    pub journal: &'a Journal,
+    pub calls: StormCaller,
+    pub journal: &'a StormJournal,
 }
 
-// === impl Ghost ===
+// === impl GhostDevice ===
 
-impl Ghost<'_> {
+impl GhostDevice<'_> {
     /// Haunts its agent until told to stop, then works honestly until told to end.
-    pub fn haunt(&self, seed: u64, stop: &AtomicBool, end: &AtomicBool) -> Vec<Taken> {
-        let mut dice = Dice::new(seed, 50);
+    pub fn haunt(&self, seed: u64, stop: &AtomicBool, end: &AtomicBool) -> Vec<AcceptedResult> {
+        let mut dice = SeededDice::new(seed, 50);
         let mut taken = Vec::new();
         while !end.load(Ordering::SeqCst) {
             let honest = stop.load(Ordering::SeqCst);
@@ -83,7 +83,7 @@ impl Ghost<'_> {
     }
 
     /// Claims a run and completes it; the hub may go away at any moment.
-    fn work(&self, dice: &mut Dice) -> Option<Taken> {
+    fn work(&self, dice: &mut SeededDice) -> Option<AcceptedResult> {
         let claimed = self.claim()?;
         let run = claimed["task_run_id"].as_str()?.to_owned();
         let epoch = claimed["epoch"].as_i64()?;
@@ -103,7 +103,7 @@ impl Ghost<'_> {
                         self.journal.fault(format!("{run} was completed, and then: {}", again.text()));
                     }
                 }
-                Some(Taken { run, epoch, output })
+                Some(AcceptedResult { run, epoch, output })
             }
             // The claim was lost or the run cancelled meanwhile.
             409 => None,

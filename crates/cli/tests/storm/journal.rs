@@ -9,18 +9,18 @@ use serde_json::Value;
 
 /// What a client wants done.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct StormJob {
     /// Unique, and the idempotency key of its run.
     pub name: String,
     pub agent: String,
     pub text: String,
     pub max_attempts: i64,
-    pub plan: Plan,
+    pub plan: StormPlan,
 }
 
 /// How a job would end in good weather.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plan {
+pub enum StormPlan {
     Complete,
     Fail,
     /// It takes longer than anybody wants to wait: the client cancels it.
@@ -29,8 +29,8 @@ pub enum Plan {
 
 /// An acknowledged create.
 #[derive(Debug, Clone)]
-pub struct Entry {
-    pub job: Job,
+pub struct StormEntry {
+    pub job: StormJob,
     pub run: String,
     /// The run as it was last seen.
     seen: Value,
@@ -39,8 +39,8 @@ pub struct Entry {
 }
 
 #[derive(Debug, Default)]
-pub struct Journal {
-    entries: Mutex<BTreeMap<String, Entry>>,
+pub struct StormJournal {
+    entries: Mutex<BTreeMap<String, StormEntry>>,
     faults: Mutex<Vec<String>>,
 }
 
@@ -49,9 +49,9 @@ pub fn is_ended(run: &Value) -> bool {
     matches!(run["status"].as_str(), Some("completed" | "failed" | "cancelled"))
 }
 
-// === impl Journal ===
+// === impl StormJournal ===
 
-impl Journal {
+impl StormJournal {
     pub fn fault(&self, fault: String) {
         self.faults.lock().unwrap().push(fault);
     }
@@ -60,7 +60,7 @@ impl Journal {
         self.faults.lock().unwrap().clone()
     }
 
-    pub fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<StormEntry> {
         self.held().values().cloned().collect()
     }
 
@@ -70,10 +70,10 @@ impl Journal {
     }
 
     /// The hub has acknowledged the create of a job, perhaps again.
-    pub fn created(&self, job: &Job, run: &Value) {
+    pub fn created(&self, job: &StormJob, run: &Value) {
         let id = run["task_run_id"].as_str().unwrap_or_default().to_owned();
         let mut entries = self.held();
-        let entry = entries.entry(job.name.clone()).or_insert_with(|| Entry {
+        let entry = entries.entry(job.name.clone()).or_insert_with(|| StormEntry {
             job: job.clone(),
             run: id.clone(),
             seen: run.clone(),
@@ -111,7 +111,7 @@ impl Journal {
         self.held().get_mut(name).expect("only jobs that were created are cancelled").cancelled = true;
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<String, StormEntry>> {
         self.entries.lock().unwrap()
     }
 }

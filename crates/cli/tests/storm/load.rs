@@ -9,14 +9,14 @@ use std::{
 use serde_json::json;
 
 use super::{
-    caller::Caller,
-    dice::Dice,
-    journal::{Job, Journal, Plan, is_ended},
+    caller::StormCaller,
+    dice::SeededDice,
+    journal::{StormJob, StormJournal, StormPlan, is_ended},
 };
 
 /// Whom a client puts to work, and where their tasks leave their traces.
 #[derive(Debug, Clone, Copy)]
-pub struct Work<'a> {
+pub struct StormTargets<'a> {
     pub devices: &'a [String],
     /// The agent whose device the test plays itself.
     pub ghost: &'a str,
@@ -24,8 +24,8 @@ pub struct Work<'a> {
 }
 
 /// A job on its way.
-struct Flight {
-    job: Job,
+struct StormRun {
+    job: StormJob,
     run: String,
     looks: usize,
 }
@@ -37,9 +37,16 @@ const PAUSE: Duration = Duration::from_millis(15);
 const SETTLE: Duration = Duration::from_secs(240);
 
 /// One client, until it is told to stop and everything that it has asked for has ended.
-pub fn client(number: u64, seed: u64, owner: &Caller, work: Work<'_>, journal: &Journal, stop: &AtomicBool) {
-    let mut dice = Dice::new(seed, 100 + number);
-    let mut flights: Vec<Flight> = Vec::new();
+pub fn client(
+    number: u64,
+    seed: u64,
+    owner: &StormCaller,
+    work: StormTargets<'_>,
+    journal: &StormJournal,
+    stop: &AtomicBool,
+) {
+    let mut dice = SeededDice::new(seed, 100 + number);
+    let mut flights: Vec<StormRun> = Vec::new();
     let mut made = 0;
     let mut give_up = None;
     loop {
@@ -48,7 +55,7 @@ pub fn client(number: u64, seed: u64, owner: &Caller, work: Work<'_>, journal: &
             let job = draw(&mut dice, &format!("client-{number}-job-{made}"), work);
             made += 1;
             if let Some(run) = create(owner, &job, journal) {
-                flights.push(Flight { job, run, looks: 0 });
+                flights.push(StormRun { job, run, looks: 0 });
             }
         }
         if flights.is_empty() && stopping {
@@ -71,29 +78,29 @@ pub fn client(number: u64, seed: u64, owner: &Caller, work: Work<'_>, journal: &
     }
 }
 
-fn draw(dice: &mut Dice, name: &str, work: Work<'_>) -> Job {
+fn draw(dice: &mut SeededDice, name: &str, work: StormTargets<'_>) -> StormJob {
     let max_attempts = *dice.pick(&[1, 1, 2, 3]);
     let job =
-        |agent: &str, text, plan| Job { name: name.to_owned(), agent: agent.to_owned(), text, max_attempts, plan };
+        |agent: &str, text, plan| StormJob { name: name.to_owned(), agent: agent.to_owned(), text, max_attempts, plan };
     if dice.once_in(6) {
-        return job(work.ghost, name.to_owned(), Plan::Complete);
+        return job(work.ghost, name.to_owned(), StormPlan::Complete);
     }
     let agent = dice.pick(work.devices);
     let trace = |step: &str| format!("echo {step} {name} $ATTACHE_TASK_RUN_ID >> '{}'", work.traces.display());
     let (begin, end) = (trace("begin"), trace("end"));
     let pause = format!("0.{:03}", 1 + dice.below(120));
     let (middle, plan) = match dice.below(10) {
-        0 => (format!("sleep {pause}; echo no >&2; exit 3"), Plan::Fail),
-        1 => ("sleep 20".to_owned(), Plan::Cancel),
-        2 | 3 => (format!("for i in 1 2 3 4; do echo line $i; sleep {pause}; done"), Plan::Complete),
-        4 => (format!("sleep 0.{}", 3 + dice.below(6)), Plan::Complete),
-        _ => (format!("sleep {pause}"), Plan::Complete),
+        0 => (format!("sleep {pause}; echo no >&2; exit 3"), StormPlan::Fail),
+        1 => ("sleep 20".to_owned(), StormPlan::Cancel),
+        2 | 3 => (format!("for i in 1 2 3 4; do echo line $i; sleep {pause}; done"), StormPlan::Complete),
+        4 => (format!("sleep 0.{}", 3 + dice.below(6)), StormPlan::Complete),
+        _ => (format!("sleep {pause}"), StormPlan::Complete),
     };
     job(agent, format!("{begin}; {middle}; {end}; echo done {name}"), plan)
 }
 
 /// Creates the run of a job, however often the hub must be asked.
-fn create(owner: &Caller, job: &Job, journal: &Journal) -> Option<String> {
+fn create(owner: &StormCaller, job: &StormJob, journal: &StormJournal) -> Option<String> {
     let body = json!({
         "agent_id": job.agent,
         "task_type": "prompt",
@@ -112,9 +119,9 @@ fn create(owner: &Caller, job: &Job, journal: &Journal) -> Option<String> {
 }
 
 /// Looks at a run, and perhaps cancels it or asks for it again. Whether it has ended.
-fn look(owner: &Caller, flight: &mut Flight, dice: &mut Dice, journal: &Journal) -> bool {
+fn look(owner: &StormCaller, flight: &mut StormRun, dice: &mut SeededDice, journal: &StormJournal) -> bool {
     flight.looks += 1;
-    let patience = if flight.job.plan == Plan::Cancel { 5 } else { 400 };
+    let patience = if flight.job.plan == StormPlan::Cancel { 5 } else { 400 };
     if flight.looks > patience || dice.once_in(150) && flight.job.max_attempts > 1 {
         cancel(owner, flight, journal);
     }
@@ -139,7 +146,7 @@ fn look(owner: &Caller, flight: &mut Flight, dice: &mut Dice, journal: &Journal)
     }
 }
 
-fn cancel(owner: &Caller, flight: &Flight, journal: &Journal) {
+fn cancel(owner: &StormCaller, flight: &StormRun, journal: &StormJournal) {
     let path = format!("/api/v1/task-runs/{}/cancel", flight.run);
     let reply = owner.insist("POST", &path, Some(&json!({ "reason": "the client lost interest" })));
     match reply.status {

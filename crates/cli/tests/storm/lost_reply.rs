@@ -9,30 +9,30 @@ use attache_protocol::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    caller::Caller,
+    caller::StormCaller,
     journal::is_ended,
     world::{LEASE, SWEEP, folder, start_hub},
 };
-use crate::harness::{Home, Server, process, until};
+use crate::harness::{TestHome, TestHub, process, until};
 
 /// A hub with one agent, whose device the test plays over bare HTTP.
-struct Scene {
-    hub: Server,
+struct LostReplyFixture {
+    hub: TestHub,
     agent: String,
     token: String,
     /// Removed last.
-    _home: Home,
+    _home: TestHome,
 }
 
 const FREE_PORT: &str = "127.0.0.1:0";
 /// What a busy machine may add to one sweep.
 const SLACK: Duration = Duration::from_secs(15);
 
-// === impl Scene ===
+// === impl LostReplyFixture ===
 
-impl Scene {
+impl LostReplyFixture {
     fn start(lease: Duration) -> Self {
-        let home = Home::within(&folder(), "attache-lost-reply");
+        let home = TestHome::within(&folder(), "attache-lost-reply");
         let hub = start_hub(&home, FREE_PORT, lease);
         let agent = hub.add_agent("ghost");
         let attached = hub.attach(&hub.pairing_code("ghost"));
@@ -40,8 +40,8 @@ impl Scene {
         Self { hub, agent, token, _home: home }
     }
 
-    fn device(&self) -> Caller {
-        Caller::runtime(&self.hub.url, &self.token)
+    fn device(&self) -> StormCaller {
+        StormCaller::runtime(&self.hub.url, &self.token)
     }
 
     fn create(&self, max_attempts: i64) -> String {
@@ -110,7 +110,7 @@ fn summary(run: &Value) -> (&str, Option<i64>, Option<i64>, Option<&str>) {
 
 #[test]
 fn a_connection_that_is_gone_before_the_answer_leaves_no_orphan() {
-    let scene = Scene::start(LEASE);
+    let scene = LostReplyFixture::start(LEASE);
     for round in 0..20 {
         let max_attempts = 1 + round % 2;
         let waiting = scene.device().send("POST", &scene.pull(20_000)).unwrap();
@@ -132,7 +132,7 @@ fn a_connection_that_is_gone_before_the_answer_leaves_no_orphan() {
 
 #[test]
 fn a_claim_that_was_never_read_is_lost_after_its_grace() {
-    let scene = Scene::start(Duration::from_secs(60));
+    let scene = LostReplyFixture::start(Duration::from_secs(60));
     let run = scene.create(1);
     drop(scene.claim_unread(&run));
     // The lease is long: only the heartbeat that does not name the run can end it so soon.
@@ -147,7 +147,7 @@ fn a_claim_that_was_never_read_is_lost_after_its_grace() {
 /// A worker that was given up and reports nevertheless changes nothing, whoever has the run by then.
 #[test]
 fn a_report_of_a_lost_claim_is_refused() {
-    let scene = Scene::start(Duration::from_secs(60));
+    let scene = LostReplyFixture::start(Duration::from_secs(60));
     let run = scene.create(2);
     drop(scene.claim_unread(&run));
     assert_eq!(summary(&scene.settle(&run)), ("pending", Some(1), Some(1), None));
@@ -172,7 +172,7 @@ fn a_report_of_a_lost_claim_is_refused() {
 
 #[test]
 fn a_claim_that_was_never_read_can_be_handed_back() {
-    let scene = Scene::start(Duration::from_secs(60));
+    let scene = LostReplyFixture::start(Duration::from_secs(60));
     let run = scene.create(1);
     drop(scene.claim_unread(&run));
     let path = format!("/api/v1/task-runs?status=running&agent_id={}", scene.agent);
@@ -186,7 +186,7 @@ fn a_claim_that_was_never_read_can_be_handed_back() {
 
 #[test]
 fn a_runtime_that_never_comes_back_loses_its_claim_with_the_lease() {
-    let scene = Scene::start(Duration::from_secs(1));
+    let scene = LostReplyFixture::start(Duration::from_secs(1));
     let run = scene.create(1);
     let mut unread = scene.claim_unread(&run);
     let claimed = Instant::now();
@@ -203,7 +203,7 @@ fn a_runtime_that_never_comes_back_loses_its_claim_with_the_lease() {
 /// again with the same token. The run executes exactly once, and no attempt is spent on the claim that got lost.
 #[test]
 fn a_restarted_runtime_hands_back_what_it_never_saw() {
-    let home = Home::within(&folder(), "attache-lost-reply");
+    let home = TestHome::within(&folder(), "attache-lost-reply");
     let hub = start_hub(&home, FREE_PORT, Duration::from_secs(60));
     hub.add_agent("device");
     let code = hub.pairing_code("device");

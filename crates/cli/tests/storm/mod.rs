@@ -25,12 +25,12 @@ use std::{
 use attache_protocol::env::Env;
 
 use self::{
-    ghost::Ghost,
-    journal::Journal,
-    load::Work,
-    verdict::{Evidence, Findings},
-    witness::Witness,
-    world::{Tally, World},
+    ghost::GhostDevice,
+    journal::StormJournal,
+    load::StormTargets,
+    verdict::{StormEvidence, StormFindings},
+    witness::LeaseWitness,
+    world::{KillTally, StormWorld},
 };
 use crate::harness::is_long;
 
@@ -38,10 +38,10 @@ const DEVICES: usize = 4;
 const CLIENTS: u64 = 3;
 
 /// Sets a flag when it is dropped, also by a panic, so that nobody waits for ever.
-struct Raise<'a>(&'a [&'a AtomicBool]);
+struct SetOnDrop<'a>(&'a [&'a AtomicBool]);
 
 /// Tells how to repeat a storm that failed.
-struct Black {
+struct StormReplayHint {
     seed: u64,
     folders: Vec<PathBuf>,
 }
@@ -59,11 +59,11 @@ pub fn seed() -> u64 {
 fn nothing_is_orphaned_and_nothing_is_lost() {
     let seed = seed();
     let kills = if is_long() { 2_000 } else { 220 };
-    let mut world = World::start(DEVICES);
-    let journal = Journal::default();
+    let mut world = StormWorld::start(DEVICES);
+    let journal = StormJournal::default();
     let traces = world.home.path().join("traces");
     fs::write(&traces, "").unwrap();
-    let black = Black { seed, folders: world.keep() };
+    let black = StormReplayHint { seed, folders: world.keep() };
     let begun = Instant::now();
 
     let (tally, taken, (looks, overdue)) = blow(&mut world, seed, kills, &journal, &traces);
@@ -75,7 +75,7 @@ fn nothing_is_orphaned_and_nothing_is_lost() {
     world.kill_hub();
     let owner = world.owner.clone();
     let evidence =
-        Evidence { owner: &owner, journal: &journal, devices: &world.devices, ghost: &taken, traces: &traces };
+        StormEvidence { owner: &owner, journal: &journal, devices: &world.devices, ghost: &taken, traces: &traces };
     let findings = evidence.weigh();
     let report =
         format!("seed {seed}: {tally:?} in {blown:?}, {looks} looks, at most {overdue:?} past a lease\n{findings:#?}");
@@ -96,25 +96,30 @@ fn nothing_is_orphaned_and_nothing_is_lost() {
 
 /// The storm itself, and the time after it until everything has ended.
 fn blow(
-    world: &mut World,
+    world: &mut StormWorld,
     seed: u64,
     kills: usize,
-    journal: &Journal,
+    journal: &StormJournal,
     traces: &std::path::Path,
-) -> (Tally, Vec<ghost::Taken>, (usize, std::time::Duration)) {
+) -> (KillTally, Vec<ghost::AcceptedResult>, (usize, std::time::Duration)) {
     let (stop, end) = (AtomicBool::new(false), AtomicBool::new(false));
     let (ghost_agent, ghost_calls) = world.player("ghost");
     let (witness_agent, clock) = world.player("witness");
     let owner = world.owner.clone();
     let agents: Vec<_> = world.devices.iter().map(|device| device.agent.clone()).collect();
-    let ghost = Ghost { agent: ghost_agent.clone(), calls: ghost_calls, journal };
-    let witness =
-        Witness { agent: witness_agent, clock, owner: owner.clone(), generation: world.generation.clone(), journal };
+    let ghost = GhostDevice { agent: ghost_agent.clone(), calls: ghost_calls, journal };
+    let witness = LeaseWitness {
+        agent: witness_agent,
+        clock,
+        owner: owner.clone(),
+        generation: world.generation.clone(),
+        journal,
+    };
     thread::scope(|scope| {
-        let raise = Raise(&[&stop, &end]);
+        let raise = SetOnDrop(&[&stop, &end]);
         let haunting = scope.spawn(|| ghost.haunt(seed, &stop, &end));
         let watching = scope.spawn(|| witness.watch(&end));
-        let work = Work { devices: &agents, ghost: &ghost_agent, traces };
+        let work = StormTargets { devices: &agents, ghost: &ghost_agent, traces };
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 let (owner, stop) = (&owner, &stop);
@@ -133,7 +138,7 @@ fn blow(
 }
 
 /// A storm in which nothing happened proves nothing.
-fn check_weather(tally: Tally, kills: usize, looks: usize, findings: &Findings) {
+fn check_weather(tally: KillTally, kills: usize, looks: usize, findings: &StormFindings) {
     assert_eq!(tally.all(), kills);
     assert!(tally.hubs >= 20 && tally.runtimes >= 40 && tally.adapters >= 20, "{tally:?}");
     let lost = findings.failed.get("runtime_lost").copied().unwrap_or(0);
@@ -143,9 +148,9 @@ fn check_weather(tally: Tally, kills: usize, looks: usize, findings: &Findings) 
     assert!(enough && lost > 0 && again > 0 && released > 0 && looks >= 100, "{looks} looks, {findings:#?}");
 }
 
-// === impl Raise ===
+// === impl SetOnDrop ===
 
-impl Drop for Raise<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         for flag in self.0 {
             flag.store(true, Ordering::SeqCst);
@@ -153,9 +158,9 @@ impl Drop for Raise<'_> {
     }
 }
 
-// === impl Black ===
+// === impl StormReplayHint ===
 
-impl Black {
+impl StormReplayHint {
     /// Nobody needs the folders.
     fn clear(mut self) {
         for folder in self.folders.drain(..) {
@@ -164,7 +169,7 @@ impl Black {
     }
 }
 
-impl Drop for Black {
+impl Drop for StormReplayHint {
     fn drop(&mut self) {
         if thread::panicking() {
             eprintln!("repeat this storm with ATTACHE_SEED={}; its folders are kept: {:?}", self.seed, self.folders);

@@ -9,12 +9,12 @@ use std::{
 };
 
 use super::{
-    Raise,
-    ghost::{Ghost, Taken},
-    journal::Journal,
-    load::{self, Work},
-    verdict::Evidence,
-    world::World,
+    SetOnDrop,
+    ghost::{AcceptedResult, GhostDevice},
+    journal::StormJournal,
+    load::{self, StormTargets},
+    verdict::StormEvidence,
+    world::StormWorld,
 };
 use crate::harness::until;
 
@@ -42,15 +42,15 @@ const DAMAGE: &[(&str, &str)] = &[
 ];
 
 /// A few jobs in good weather.
-fn work(world: &World, journal: &Journal, traces: &Path) -> Vec<Taken> {
+fn work(world: &StormWorld, journal: &StormJournal, traces: &Path) -> Vec<AcceptedResult> {
     let (stop, end) = (AtomicBool::new(false), AtomicBool::new(false));
     let honest = AtomicBool::new(true);
     let (ghost_agent, calls) = world.player("ghost");
-    let ghost = Ghost { agent: ghost_agent.clone(), calls, journal };
+    let ghost = GhostDevice { agent: ghost_agent.clone(), calls, journal };
     let agents = [world.devices[0].agent.clone()];
-    let work = Work { devices: &agents, ghost: &ghost_agent, traces };
+    let work = StormTargets { devices: &agents, ghost: &ghost_agent, traces };
     thread::scope(|scope| {
-        let raise = Raise(&[&stop, &end]);
+        let raise = SetOnDrop(&[&stop, &end]);
         let haunting = scope.spawn(|| ghost.haunt(1, &honest, &end));
         let client = scope.spawn(|| load::client(0, 1, &world.owner, work, journal, &stop));
         until("some jobs", || (journal.entries().len() >= 20).then_some(()));
@@ -62,9 +62,9 @@ fn work(world: &World, journal: &Journal, traces: &Path) -> Vec<Taken> {
 }
 
 /// What the checks say now.
-fn faults(world: &World, journal: &Journal, ghost: &[Taken], traces: &Path) -> Vec<String> {
+fn faults(world: &StormWorld, journal: &StormJournal, ghost: &[AcceptedResult], traces: &Path) -> Vec<String> {
     let journal = journal.copied();
-    Evidence { owner: &world.owner, journal: &journal, devices: &world.devices, ghost, traces }.weigh();
+    StormEvidence { owner: &world.owner, journal: &journal, devices: &world.devices, ghost, traces }.weigh();
     journal.faults()
 }
 
@@ -79,8 +79,8 @@ fn append(path: &Path, text: &str) {
 
 #[test]
 fn every_check_sees_its_damage() {
-    let mut world = World::start(1);
-    let journal = Journal::default();
+    let mut world = StormWorld::start(1);
+    let journal = StormJournal::default();
     let traces = world.home.path().join("traces");
     fs::write(&traces, "").unwrap();
     let ghost = work(&world, &journal, &traces);

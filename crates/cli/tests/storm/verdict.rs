@@ -9,15 +9,15 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    caller::Caller,
-    ghost::Taken,
-    journal::{Entry, Journal, Plan, is_ended},
-    world::Device,
+    caller::StormCaller,
+    ghost::AcceptedResult,
+    journal::{StormEntry, StormJournal, StormPlan, is_ended},
+    world::StormDevice,
 };
 
 /// What the storm has seen, so that a storm in which nothing happened is noticed.
 #[derive(Debug, Default)]
-pub struct Findings {
+pub struct StormFindings {
     pub runs: usize,
     pub completed: usize,
     pub failed: BTreeMap<String, usize>,
@@ -31,27 +31,27 @@ pub struct Findings {
 
 /// A claim as a device's ledger tells it.
 #[derive(Debug, Default)]
-struct Told {
+struct LedgerClaim {
     started: bool,
     outcome: Option<Value>,
     reported: bool,
 }
 
 /// Everything that the checks read.
-pub struct Evidence<'a> {
-    pub owner: &'a Caller,
-    pub journal: &'a Journal,
-    pub devices: &'a [Device],
-    pub ghost: &'a [Taken],
+pub struct StormEvidence<'a> {
+    pub owner: &'a StormCaller,
+    pub journal: &'a StormJournal,
+    pub devices: &'a [StormDevice],
+    pub ghost: &'a [AcceptedResult],
     pub traces: &'a Path,
 }
 
-// === impl Evidence ===
+// === impl StormEvidence ===
 
-impl Evidence<'_> {
+impl StormEvidence<'_> {
     /// Writes every contradiction into the journal.
-    pub fn weigh(&self) -> Findings {
-        let mut findings = Findings::default();
+    pub fn weigh(&self) -> StormFindings {
+        let mut findings = StormFindings::default();
         let stored = self.stored();
         let entries = self.journal.entries();
         let known: BTreeSet<_> = entries.iter().map(|entry| entry.run.as_str()).collect();
@@ -104,7 +104,7 @@ impl Evidence<'_> {
         }
     }
 
-    fn weigh_end(&self, entry: &Entry, run: &Value, findings: &mut Findings) {
+    fn weigh_end(&self, entry: &StormEntry, run: &Value, findings: &mut StormFindings) {
         let name = &entry.job.name;
         if !is_ended(run) {
             return self.fault(format!("{name} has not ended: {run}"));
@@ -116,13 +116,13 @@ impl Evidence<'_> {
             "completed" => {
                 findings.completed += 1;
                 let text = run["task_result"]["text"].as_str().unwrap_or_default();
-                if entry.job.plan != Plan::Complete || !text.contains(&format!("done {name}")) {
+                if entry.job.plan != StormPlan::Complete || !text.contains(&format!("done {name}")) {
                     self.fault(format!("{name} has the wrong result: {run}"));
                 }
             }
             "failed" => {
                 let code = run["task_result"]["code"].as_str().unwrap_or_default();
-                if code == "task_failed" && entry.job.plan != Plan::Fail {
+                if code == "task_failed" && entry.job.plan != StormPlan::Fail {
                     self.fault(format!("{name} failed by itself: {run}"));
                 }
                 *findings.failed.entry(code.to_owned()).or_default() += 1;
@@ -132,7 +132,7 @@ impl Evidence<'_> {
     }
 
     /// The stream of a run is a walk through its states, without gaps, to exactly one end.
-    fn weigh_events(&self, run: &Value, findings: &mut Findings) {
+    fn weigh_events(&self, run: &Value, findings: &mut StormFindings) {
         let id = run["task_run_id"].as_str().unwrap();
         let mut events = Vec::new();
         loop {
@@ -180,8 +180,8 @@ impl Evidence<'_> {
     }
 
     /// What the devices remember: by run and epoch.
-    fn ledgers(&self) -> BTreeMap<String, BTreeMap<i64, Told>> {
-        let mut all: BTreeMap<String, BTreeMap<i64, Told>> = BTreeMap::new();
+    fn ledgers(&self) -> BTreeMap<String, BTreeMap<i64, LedgerClaim>> {
+        let mut all: BTreeMap<String, BTreeMap<i64, LedgerClaim>> = BTreeMap::new();
         for device in self.devices {
             let text = fs::read_to_string(device.home.ledger_file(&device.agent)).unwrap();
             // A line may be torn where its writer was killed.
@@ -200,7 +200,7 @@ impl Evidence<'_> {
     }
 
     /// A result for which a device got a 200 is the run's result. Answers how many there were.
-    fn weigh_ledger(&self, entry: &Entry, run: &Value, claims: Option<&BTreeMap<i64, Told>>) -> usize {
+    fn weigh_ledger(&self, entry: &StormEntry, run: &Value, claims: Option<&BTreeMap<i64, LedgerClaim>>) -> usize {
         let reported: Vec<_> = claims
             .into_iter()
             .flatten()
@@ -246,9 +246,9 @@ impl Evidence<'_> {
     /// Agents are not idempotent: no claim executes twice, and no run more often than its creator allows.
     fn weigh_executions(
         &self,
-        entry: &Entry,
+        entry: &StormEntry,
         run: &Value,
-        claims: Option<&BTreeMap<i64, Told>>,
+        claims: Option<&BTreeMap<i64, LedgerClaim>>,
         begun: &BTreeMap<String, usize>,
         ended: &BTreeMap<String, usize>,
     ) {

@@ -9,18 +9,18 @@ use attache_protocol::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    caller::Caller,
-    journal::Journal,
-    world::{Generation, SWEEP},
+    caller::StormCaller,
+    journal::StormJournal,
+    world::{HubGeneration, SWEEP},
 };
 
-pub struct Witness<'a> {
+pub struct LeaseWitness<'a> {
     /// An agent without runs: its heartbeat tells the hub's own time.
     pub agent: String,
-    pub clock: Caller,
-    pub owner: Caller,
-    pub generation: Generation,
-    pub journal: &'a Journal,
+    pub clock: StormCaller,
+    pub owner: StormCaller,
+    pub generation: HubGeneration,
+    pub journal: &'a StormJournal,
 }
 
 /// What a busy machine may add to one sweep.
@@ -30,9 +30,9 @@ fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-// === impl Witness ===
+// === impl LeaseWitness ===
 
-impl Witness<'_> {
+impl LeaseWitness<'_> {
     /// How often it could look, and the longest time that a run was seen running after its lease was over.
     pub fn watch(&self, end: &AtomicBool) -> (usize, Duration) {
         let (mut looks, mut longest) = (0, Duration::ZERO);

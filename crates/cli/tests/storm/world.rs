@@ -15,8 +15,8 @@ use std::{
 
 use attache_protocol::env::Env;
 
-use super::{caller::Caller, dice::Dice};
-use crate::harness::{Home, Process, Server, process, until};
+use super::{caller::StormCaller, dice::SeededDice};
+use crate::harness::{TestHome, TestHub, TestProcess, process, until};
 
 /// A claim lives so long without being renewed, and the hub looks for dead ones so often.
 pub const LEASE: Duration = Duration::from_millis(3000);
@@ -25,7 +25,7 @@ pub const SWEEP: Duration = Duration::from_millis(200);
 
 /// What can be killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum KillTarget {
     Hub,
     Runtime(usize),
     Adapter(usize),
@@ -33,15 +33,15 @@ pub enum Target {
 
 /// Which process dies next, how long after the one before, and how long it stays dead.
 #[derive(Debug, Clone, Copy)]
-struct Strike {
-    target: Target,
+struct PlannedKill {
+    target: KillTarget,
     gap: Duration,
     pause: Duration,
 }
 
 /// How many died.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Tally {
+pub struct KillTally {
     pub hubs: usize,
     pub runtimes: usize,
     pub adapters: usize,
@@ -49,19 +49,19 @@ pub struct Tally {
 
 /// Even while the hub is up, odd while it is down.
 #[derive(Debug, Default, Clone)]
-pub struct Generation(Arc<AtomicU64>);
+pub struct HubGeneration(Arc<AtomicU64>);
 
 // The processes come before the homes, so that they are gone before their folders are.
 #[derive(Debug)]
-pub struct World {
-    hub: Option<Server>,
-    pub devices: Vec<Device>,
+pub struct StormWorld {
+    hub: Option<TestHub>,
+    pub devices: Vec<StormDevice>,
     /// What is down, and when it starts again.
-    down: Vec<(Target, Instant)>,
-    pub generation: Generation,
+    down: Vec<(KillTarget, Instant)>,
+    pub generation: HubGeneration,
     pub address: String,
-    pub owner: Caller,
-    pub home: Home,
+    pub owner: StormCaller,
+    pub home: TestHome,
     strikes: fs::File,
     begun: Instant,
     /// Processes that ended although nobody had killed them.
@@ -69,17 +69,17 @@ pub struct World {
 }
 
 #[derive(Debug)]
-pub struct Device {
-    runtime: Option<Process>,
-    adapter: Adapter,
+pub struct StormDevice {
+    runtime: Option<TestProcess>,
+    adapter: StormAdapter,
     pub agent: String,
-    pub home: Home,
+    pub home: TestHome,
 }
 
 #[derive(Debug)]
-enum Adapter {
+enum StormAdapter {
     /// A process of its own, always at the same address.
-    Apart { process: Option<Process>, address: String },
+    Apart { process: Option<TestProcess>, address: String },
     /// A child of the runtime, which starts it again by itself.
     Supervised,
 }
@@ -109,7 +109,7 @@ pub fn quiet_address() -> String {
 }
 
 /// `attache hub` with the short times of these tests.
-pub fn start_hub(home: &Home, address: &str, lease: Duration) -> Server {
+pub fn start_hub(home: &TestHome, address: &str, lease: Duration) -> TestHub {
     let millis = |duration: Duration| duration.as_millis().to_string();
     home.hub(&[
         "--listen",
@@ -123,20 +123,20 @@ pub fn start_hub(home: &Home, address: &str, lease: Duration) -> Server {
     ])
 }
 
-// === impl World ===
+// === impl StormWorld ===
 
-impl World {
+impl StormWorld {
     /// A hub and devices, all of them running. The even devices have an adapter of their own.
     pub fn start(devices: usize) -> Self {
-        let home = Home::within(&folder(), "attache-storm-hub");
+        let home = TestHome::within(&folder(), "attache-storm-hub");
         let address = quiet_address();
         let hub = start_hub(&home, &address, LEASE);
-        let devices = (0..devices).map(|number| Device::start(&hub, number)).collect();
+        let devices = (0..devices).map(|number| StormDevice::start(&hub, number)).collect();
         Self {
-            owner: Caller::owner(&hub.url, &hub.key),
+            owner: StormCaller::owner(&hub.url, &hub.key),
             devices,
             down: Vec::new(),
-            generation: Generation::default(),
+            generation: HubGeneration::default(),
             address,
             strikes: fs::File::create(home.path().join("strikes")).unwrap(),
             begun: Instant::now(),
@@ -147,19 +147,19 @@ impl World {
     }
 
     /// Pairs an agent with a device that the test plays itself: the agent's id and its runtime's calls.
-    pub fn player(&self, name: &str) -> (String, Caller) {
+    pub fn player(&self, name: &str) -> (String, StormCaller) {
         let hub = self.hub.as_ref().expect("nothing was killed yet");
         let agent = hub.add_agent(name);
         let attached = hub.attach(&hub.pairing_code(name));
-        (agent, Caller::runtime(&hub.url, attached["runtime_token"].as_str().unwrap()))
+        (agent, StormCaller::runtime(&hub.url, attached["runtime_token"].as_str().unwrap()))
     }
 
     /// Kills so many processes, in an order that only the seed decides, and starts each again after a while.
-    pub fn storm(&mut self, seed: u64, kills: usize, mut calm: impl FnMut() -> bool) -> Tally {
-        let mut dice = Dice::new(seed, 0);
-        let mut tally = Tally::default();
+    pub fn storm(&mut self, seed: u64, kills: usize, mut calm: impl FnMut() -> bool) -> KillTally {
+        let mut dice = SeededDice::new(seed, 0);
+        let mut tally = KillTally::default();
         for _ in 0..kills {
-            let strike = Strike::draw(&mut dice, self.devices.len());
+            let strike = PlannedKill::draw(&mut dice, self.devices.len());
             self.pass(strike.gap);
             self.await_up(strike.target);
             let died = self.kill(strike.target);
@@ -180,15 +180,15 @@ impl World {
         }
         for number in 0..self.devices.len() {
             if self.devices[number].runtime.as_ref().is_none_or(|runtime| !runtime.is_running()) {
-                self.kill(Target::Runtime(number));
-                self.start_again(Target::Runtime(number));
+                self.kill(KillTarget::Runtime(number));
+                self.start_again(KillTarget::Runtime(number));
             }
         }
     }
 
     pub fn kill_hub(&mut self) {
-        self.kill(Target::Hub);
-        self.start_again(Target::Hub);
+        self.kill(KillTarget::Hub);
+        self.start_again(KillTarget::Hub);
     }
 
     /// Ends the hub as a person would, and gives the place of its database.
@@ -202,7 +202,7 @@ impl World {
 
     /// Starts the hub that was stopped.
     pub fn resume_hub(&mut self) {
-        self.start_again(Target::Hub);
+        self.start_again(KillTarget::Hub);
     }
 
     /// Leaves every home behind.
@@ -232,12 +232,12 @@ impl World {
         }
     }
 
-    fn await_up(&mut self, target: Target) {
+    fn await_up(&mut self, target: KillTarget) {
         let is_down = |world: &Self, target| world.down.iter().any(|(down, _)| *down == target);
         loop {
-            let supervised = matches!(target, Target::Adapter(number) if self.devices[number].supervises());
+            let supervised = matches!(target, KillTarget::Adapter(number) if self.devices[number].supervises());
             let above = match target {
-                Target::Adapter(number) if supervised => Target::Runtime(number),
+                KillTarget::Adapter(number) if supervised => KillTarget::Runtime(number),
                 other => other,
             };
             if !is_down(self, target) && !is_down(self, above) {
@@ -248,55 +248,55 @@ impl World {
     }
 
     /// Kills it, and says what died: the runtime, when its adapter is not there to be killed.
-    fn kill(&mut self, target: Target) -> Target {
+    fn kill(&mut self, target: KillTarget) -> KillTarget {
         match target {
-            Target::Hub => {
+            KillTarget::Hub => {
                 self.generation.down();
                 let hub = self.hub.take().expect("the hub is up when it is killed");
                 self.deserters.extend(deserted(&hub.process));
                 hub.process.kill();
-                Target::Hub
+                KillTarget::Hub
             }
-            Target::Runtime(number) => {
+            KillTarget::Runtime(number) => {
                 if let Some(runtime) = self.devices[number].runtime.take() {
                     self.deserters.extend(deserted(&runtime));
                     runtime.kill();
                 }
-                Target::Runtime(number)
+                KillTarget::Runtime(number)
             }
-            Target::Adapter(number) => match &mut self.devices[number].adapter {
-                Adapter::Apart { process, .. } => {
+            KillTarget::Adapter(number) => match &mut self.devices[number].adapter {
+                StormAdapter::Apart { process, .. } => {
                     if let Some(adapter) = process.take() {
                         self.deserters.extend(deserted(&adapter));
                         adapter.kill();
                     }
                     target
                 }
-                Adapter::Supervised => match self.devices[number].supervised() {
+                StormAdapter::Supervised => match self.devices[number].supervised() {
                     Some(id) => {
                         process::signal(id, "KILL");
                         until("the adapter to be gone", || (!process::exists(id)).then_some(()));
                         target
                     }
-                    None => self.kill(Target::Runtime(number)),
+                    None => self.kill(KillTarget::Runtime(number)),
                 },
             },
         }
     }
 
-    fn start_again(&mut self, target: Target) {
+    fn start_again(&mut self, target: KillTarget) {
         match target {
-            Target::Hub => {
+            KillTarget::Hub => {
                 self.hub = Some(start_hub(&self.home, &self.address, LEASE));
                 self.generation.up();
             }
-            Target::Runtime(number) => {
+            KillTarget::Runtime(number) => {
                 let device = &mut self.devices[number];
                 device.runtime = Some(device.home.spawn("runtime", &["runtime", "start"]));
             }
-            Target::Adapter(number) => {
+            KillTarget::Adapter(number) => {
                 let device = &mut self.devices[number];
-                if let Adapter::Apart { process, address } = &mut device.adapter {
+                if let StormAdapter::Apart { process, address } = &mut device.adapter {
                     *process = Some(device.home.spawn("adapter", &["adapter", "shell", "--listen", address]));
                 }
             }
@@ -305,18 +305,18 @@ impl World {
 }
 
 /// What a process said that ended before anybody killed it.
-fn deserted(process: &Process) -> Option<String> {
+fn deserted(process: &TestProcess) -> Option<String> {
     let status = process.try_wait()?;
     Some(format!("{} ended by itself ({status}):\n{}", process.name, process.stderr()))
 }
 
-// === impl Device ===
+// === impl StormDevice ===
 
-impl Device {
-    fn start(hub: &Server, number: usize) -> Self {
+impl StormDevice {
+    fn start(hub: &TestHub, number: usize) -> Self {
         let name = format!("device-{number}");
         let agent = hub.add_agent(&name);
-        let home = Home::within(&folder(), &format!("attache-storm-{name}"));
+        let home = TestHome::within(&folder(), &format!("attache-storm-{name}"));
         let code = hub.pairing_code(&name);
         let mut pair = vec!["runtime", "pair", &code, "--api-base", &hub.url, "--device-name", &name];
         let (adapter, endpoint) = if number.is_multiple_of(2) {
@@ -332,15 +332,15 @@ impl Device {
         }
         home.attache(&pair).succeeds();
         let adapter = match adapter {
-            Some((process, address)) => Adapter::Apart { process: Some(process), address },
-            None => Adapter::Supervised,
+            Some((process, address)) => StormAdapter::Apart { process: Some(process), address },
+            None => StormAdapter::Supervised,
         };
         let runtime = home.runtime(&[]);
         Self { runtime: Some(runtime), adapter, agent, home }
     }
 
     fn supervises(&self) -> bool {
-        matches!(self.adapter, Adapter::Supervised)
+        matches!(self.adapter, StormAdapter::Supervised)
     }
 
     /// The adapter below the runtime, once it listens: a runtime whose first adapter dies at once rightly gives up.
@@ -360,14 +360,14 @@ impl Device {
     }
 }
 
-// === impl Strike ===
+// === impl PlannedKill ===
 
-impl Strike {
-    fn draw(dice: &mut Dice, devices: usize) -> Self {
+impl PlannedKill {
+    fn draw(dice: &mut SeededDice, devices: usize) -> Self {
         let target = match dice.below(10) {
-            0 | 1 => Target::Hub,
-            2..=5 => Target::Runtime(dice.below(devices)),
-            _ => Target::Adapter(dice.below(devices)),
+            0 | 1 => KillTarget::Hub,
+            2..=5 => KillTarget::Runtime(dice.below(devices)),
+            _ => KillTarget::Adapter(dice.below(devices)),
         };
         let gap = dice.millis(20, 600);
         let pause = match dice.below(20) {
@@ -381,14 +381,14 @@ impl Strike {
     }
 }
 
-// === impl Tally ===
+// === impl KillTally ===
 
-impl Tally {
-    fn count(&mut self, target: Target) {
+impl KillTally {
+    fn count(&mut self, target: KillTarget) {
         match target {
-            Target::Hub => self.hubs += 1,
-            Target::Runtime(_) => self.runtimes += 1,
-            Target::Adapter(_) => self.adapters += 1,
+            KillTarget::Hub => self.hubs += 1,
+            KillTarget::Runtime(_) => self.runtimes += 1,
+            KillTarget::Adapter(_) => self.adapters += 1,
         }
     }
 
@@ -397,9 +397,9 @@ impl Tally {
     }
 }
 
-// === impl Generation ===
+// === impl HubGeneration ===
 
-impl Generation {
+impl HubGeneration {
     fn down(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }

@@ -6,7 +6,7 @@ use attache_protocol::{
     Json,
     json::Members,
     wire::a2a::{
-        AgentCard, AgentCardSignature, AgentExtension, AgentInterface, AgentProvider, AgentSkill, Capabilities,
+        AgentCard, AgentCardSignature, AgentExtension, AgentInterface, AgentProvider, AgentSkill, CardCapabilities,
         SecurityRequirement, SecurityScheme, StringList,
     },
 };
@@ -15,7 +15,7 @@ use serde::Deserialize;
 /// A card of 0.3, as far as a caller needs it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Old {
+struct OldCard {
     name: String,
     #[serde(default)]
     description: String,
@@ -27,7 +27,7 @@ struct Old {
     #[serde(default)]
     preferred_transport: Option<String>,
     #[serde(default)]
-    additional_interfaces: Option<Vec<OldInterface>>,
+    additional_interfaces: Option<Vec<OldCardInterface>>,
     #[serde(default)]
     provider: Option<AgentProvider>,
     #[serde(default)]
@@ -35,7 +35,7 @@ struct Old {
     #[serde(default)]
     icon_url: Option<String>,
     #[serde(default)]
-    capabilities: Option<OldCapabilities>,
+    capabilities: Option<OldCardCapabilities>,
     #[serde(default)]
     default_input_modes: Option<Vec<String>>,
     #[serde(default)]
@@ -53,14 +53,14 @@ struct Old {
 }
 
 #[derive(Deserialize)]
-struct OldInterface {
+struct OldCardInterface {
     url: String,
     transport: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct OldCapabilities {
+struct OldCardCapabilities {
     #[serde(default)]
     streaming: Option<bool>,
     #[serde(default)]
@@ -85,14 +85,14 @@ pub(super) fn parse(text: &Json) -> Result<AgentCard, serde_json::Error> {
     if is_new("supportedInterfaces") || is_new("supported_interfaces") || members.find("url").is_none() {
         text.parse()
     } else {
-        text.parse::<Old>().map(Into::into)
+        text.parse::<OldCard>().map(Into::into)
     }
 }
 
-// === impl Old ===
+// === impl OldCard ===
 
-impl From<Old> for AgentCard {
-    fn from(old: Old) -> Self {
+impl From<OldCard> for AgentCard {
+    fn from(old: OldCard) -> Self {
         let version = old.protocol_version.unwrap_or_else(|| DEFAULT_VERSION.to_owned());
         let interface = |url: String, transport: String| AgentInterface {
             url,
@@ -102,14 +102,14 @@ impl From<Old> for AgentCard {
         };
         let transport = old.preferred_transport.unwrap_or_else(|| DEFAULT_TRANSPORT.to_owned());
         let mut supported_interfaces = vec![interface(old.url, transport)];
-        for OldInterface { url, transport } in old.additional_interfaces.unwrap_or_default() {
+        for OldCardInterface { url, transport } in old.additional_interfaces.unwrap_or_default() {
             // Cards of 0.3 repeat the preferred one among the others.
             let other = interface(url, transport);
             if !supported_interfaces.contains(&other) {
                 supported_interfaces.push(other);
             }
         }
-        let capabilities = old.capabilities.map_or_else(Capabilities::default, |old| Capabilities {
+        let capabilities = old.capabilities.map_or_else(CardCapabilities::default, |old| CardCapabilities {
             streaming: old.streaming,
             push_notifications: old.push_notifications,
             extensions: old.extensions.unwrap_or_default(),
@@ -125,7 +125,7 @@ impl From<Old> for AgentCard {
             provider: old.provider,
             version: old.version,
             documentation_url: old.documentation_url,
-            capabilities: Capabilities {
+            capabilities: CardCapabilities {
                 extended_agent_card: old.supports_authenticated_extended_card,
                 ..capabilities
             },
@@ -200,7 +200,10 @@ mod tests {
         // Writers of ProtoJSON leave out what is empty, also where the standard wants it.
         let new = r#"{"name":"x","supportedInterfaces":[{"url":"https://p","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}"#;
         let new = card(new);
-        assert_eq!((new.skills, new.capabilities, new.description), (vec![], Capabilities::default(), String::new()));
+        assert_eq!(
+            (new.skills, new.capabilities, new.description),
+            (vec![], CardCapabilities::default(), String::new())
+        );
         let union = r#"{"name":"x","url":"https://old","protocolVersion":"0.3.0","supportedInterfaces":[{"url":"https://new",
             "protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}"#;
         assert_eq!(card(union).supported_interfaces[0].url, "https://new");

@@ -15,11 +15,11 @@ use super::{Error, Result};
 
 /// What proves to a peer who is calling. It does not print.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Credentials(Option<Secret<String>>);
+pub struct PeerCredentials(Option<Secret<String>>);
 
 /// Where the key goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum KeyPlacement {
     Bearer,
     /// The key is `user:password`.
     Basic,
@@ -29,19 +29,19 @@ pub(super) enum Place {
 }
 
 #[derive(Deserialize)]
-struct ApiKey {
+struct ApiKeyMember {
     location: String,
     name: String,
 }
 
 #[derive(Deserialize)]
-struct Http {
+struct HttpSchemeMember {
     scheme: String,
 }
 
-// === impl Credentials ===
+// === impl PeerCredentials ===
 
-impl Credentials {
+impl PeerCredentials {
     pub const fn none() -> Self {
         Self(None)
     }
@@ -54,15 +54,15 @@ impl Credentials {
         self.0.is_none()
     }
 
-    pub(super) fn apply(&self, place: &Place, url: &mut Url, headers: &mut HeaderMap) -> Result<()> {
+    pub(super) fn apply(&self, place: &KeyPlacement, url: &mut Url, headers: &mut HeaderMap) -> Result<()> {
         let Some(key) = &self.0 else { return Ok(()) };
         let key = key.expose().trim();
         let (name, value) = match place {
-            Place::Bearer => (AUTHORIZATION, format!("Bearer {key}")),
-            Place::Basic => (AUTHORIZATION, format!("Basic {}", Base64::encode_string(key.as_bytes()))),
-            Place::Header(name) => (name.clone(), key.to_owned()),
-            Place::Cookie(name) => (COOKIE, format!("{name}={key}")),
-            Place::Query(name) => {
+            KeyPlacement::Bearer => (AUTHORIZATION, format!("Bearer {key}")),
+            KeyPlacement::Basic => (AUTHORIZATION, format!("Basic {}", Base64::encode_string(key.as_bytes()))),
+            KeyPlacement::Header(name) => (name.clone(), key.to_owned()),
+            KeyPlacement::Cookie(name) => (COOKIE, format!("{name}={key}")),
+            KeyPlacement::Query(name) => {
                 url.query_pairs_mut().append_pair(name, key);
                 return Ok(());
             }
@@ -74,9 +74,9 @@ impl Credentials {
     }
 }
 
-// === impl Place ===
+// === impl KeyPlacement ===
 
-impl Place {
+impl KeyPlacement {
     /// The first way that the card accepts and one key can satisfy.
     pub(super) fn of(card: &AgentCard) -> Self {
         let required = card.security_requirements.iter().filter_map(|requirement| {
@@ -91,7 +91,7 @@ impl Place {
         let (kind, scheme) = scheme.iter().next()?;
         match kind.as_str() {
             "apiKeySecurityScheme" => {
-                let ApiKey { location, name } = scheme.parse().ok()?;
+                let ApiKeyMember { location, name } = scheme.parse().ok()?;
                 match location.as_str() {
                     "header" => name.parse().ok().map(Self::Header),
                     "query" => Some(Self::Query(name)),
@@ -99,11 +99,13 @@ impl Place {
                     _ => None,
                 }
             }
-            "httpAuthSecurityScheme" => match scheme.parse::<Http>().ok()?.scheme.to_ascii_lowercase().as_str() {
-                "bearer" => Some(Self::Bearer),
-                "basic" => Some(Self::Basic),
-                _ => None,
-            },
+            "httpAuthSecurityScheme" => {
+                match scheme.parse::<HttpSchemeMember>().ok()?.scheme.to_ascii_lowercase().as_str() {
+                    "bearer" => Some(Self::Bearer),
+                    "basic" => Some(Self::Basic),
+                    _ => None,
+                }
+            }
             // A token from elsewhere is a bearer's.
             "oauth2SecurityScheme" | "openIdConnectSecurityScheme" => Some(Self::Bearer),
             _ => None,

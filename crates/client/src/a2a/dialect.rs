@@ -7,30 +7,30 @@ use crate::egress;
 
 /// An interface of a peer that can be spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
+pub struct PeerInterface {
     pub url: String,
-    pub version: Version,
-    pub binding: Binding,
+    pub version: PeerVersion,
+    pub binding: PeerBinding,
     /// Repeated in every request.
     pub tenant: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Version {
+pub enum PeerVersion {
     V10,
     V03,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Binding {
+pub enum PeerBinding {
     JsonRpc,
     HttpJson,
     Grpc,
 }
 
-// === impl Interface ===
+// === impl PeerInterface ===
 
-impl Interface {
+impl PeerInterface {
     /// The best one of a card: the newer version before the older one, JSON-RPC before HTTP+JSON before gRPC.
     pub fn choose(card: &AgentCard) -> Result<Self> {
         let mut best: Option<(usize, Self)> = None;
@@ -50,29 +50,29 @@ impl Interface {
     }
 }
 
-impl Interface {
+impl PeerInterface {
     /// Where a key goes that is meant for the agent whose card is at `card_url`, if that is somewhere else.
     pub fn elsewhere(&self, card_url: &str) -> Option<String> {
         Some(egress::origin(&self.url)).filter(|origin| *origin != egress::origin(card_url))
     }
 }
 
-fn rank(offered: &AgentInterface) -> Option<(usize, Version, Binding)> {
-    let version = Version::read(&offered.protocol_version)?;
+fn rank(offered: &AgentInterface) -> Option<(usize, PeerVersion, PeerBinding)> {
+    let version = PeerVersion::read(&offered.protocol_version)?;
     match (version, offered.protocol_binding.as_str()) {
-        (Version::V10, "JSONRPC") => Some((0, version, Binding::JsonRpc)),
-        (Version::V10, "HTTP+JSON") => Some((1, version, Binding::HttpJson)),
-        (Version::V10, "GRPC") => Some((2, version, Binding::Grpc)),
-        (Version::V03, "JSONRPC") => Some((3, version, Binding::JsonRpc)),
-        (Version::V03, "HTTP+JSON") => Some((4, version, Binding::HttpJson)),
-        (Version::V03, "GRPC") => Some((5, version, Binding::Grpc)),
+        (PeerVersion::V10, "JSONRPC") => Some((0, version, PeerBinding::JsonRpc)),
+        (PeerVersion::V10, "HTTP+JSON") => Some((1, version, PeerBinding::HttpJson)),
+        (PeerVersion::V10, "GRPC") => Some((2, version, PeerBinding::Grpc)),
+        (PeerVersion::V03, "JSONRPC") => Some((3, version, PeerBinding::JsonRpc)),
+        (PeerVersion::V03, "HTTP+JSON") => Some((4, version, PeerBinding::HttpJson)),
+        (PeerVersion::V03, "GRPC") => Some((5, version, PeerBinding::Grpc)),
         _ => None,
     }
 }
 
-// === impl Version ===
+// === impl PeerVersion ===
 
-impl Version {
+impl PeerVersion {
     /// Only the first two numbers count. Later ones of 1 understand 1.0, and 0.2 is what 0.3 is, as far as it goes.
     fn read(text: &str) -> Option<Self> {
         let mut numbers = text.trim().trim_start_matches('v').split('.');
@@ -91,9 +91,9 @@ impl Version {
     }
 }
 
-// === impl Binding ===
+// === impl PeerBinding ===
 
-impl Binding {
+impl PeerBinding {
     /// As cards write it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    fn chosen(interfaces: &[(&str, &str, &str)]) -> Result<(String, Version, Binding)> {
+    fn chosen(interfaces: &[(&str, &str, &str)]) -> Result<(String, PeerVersion, PeerBinding)> {
         let interfaces: Vec<_> = interfaces
             .iter()
             .map(|(url, binding, version)| {
@@ -119,7 +119,7 @@ mod tests {
             .collect();
         let text = format!(r#"{{"name":"x","supportedInterfaces":[{}]}}"#, interfaces.join(","));
         let card = Json::from_text(text).unwrap().parse().unwrap();
-        Interface::choose(&card).map(|interface| (interface.url, interface.version, interface.binding))
+        PeerInterface::choose(&card).map(|interface| (interface.url, interface.version, interface.binding))
     }
 
     #[test]
@@ -132,14 +132,14 @@ mod tests {
             ("k", "JSONRPC", "1.0"),
         ];
         let is = |url: &str, version, binding| Ok((url.to_owned(), version, binding));
-        assert_eq!(chosen(&all), is("j", Version::V10, Binding::JsonRpc));
-        assert_eq!(chosen(&all[..3]), is("h", Version::V10, Binding::HttpJson));
-        assert_eq!(chosen(&all[..2]), is("g", Version::V10, Binding::Grpc));
+        assert_eq!(chosen(&all), is("j", PeerVersion::V10, PeerBinding::JsonRpc));
+        assert_eq!(chosen(&all[..3]), is("h", PeerVersion::V10, PeerBinding::HttpJson));
+        assert_eq!(chosen(&all[..2]), is("g", PeerVersion::V10, PeerBinding::Grpc));
         let old = [("g", "GRPC", "0.3.0"), ("r", "HTTP+JSON", "0.3.0"), ("o", "JSONRPC", "0.3")];
-        assert_eq!(chosen(&old), is("o", Version::V03, Binding::JsonRpc));
-        assert_eq!(chosen(&old[..2]), is("r", Version::V03, Binding::HttpJson));
-        assert_eq!(chosen(&old[..1]), is("g", Version::V03, Binding::Grpc));
-        assert_eq!(chosen(&[("x", "JSONRPC", "1.1.0")]), is("x", Version::V10, Binding::JsonRpc));
+        assert_eq!(chosen(&old), is("o", PeerVersion::V03, PeerBinding::JsonRpc));
+        assert_eq!(chosen(&old[..2]), is("r", PeerVersion::V03, PeerBinding::HttpJson));
+        assert_eq!(chosen(&old[..1]), is("g", PeerVersion::V03, PeerBinding::Grpc));
+        assert_eq!(chosen(&[("x", "JSONRPC", "1.1.0")]), is("x", PeerVersion::V10, PeerBinding::JsonRpc));
         let refused = [("g", "GRPC", "2.0"), ("r", "SOAP", "1.0"), ("j", "JSONRPC", "2.0")];
         let offered = "GRPC 2.0, SOAP 1.0, JSONRPC 2.0".to_owned();
         assert_eq!(chosen(&refused), Err(Error::NoInterface { offered }));

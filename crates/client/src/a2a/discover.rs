@@ -1,7 +1,7 @@
 //! Finds the card of an agent, and says how far it is to be believed.
 
 use attache_protocol::{
-    Json, Pin,
+    Json, KeyPin,
     json::{MAX_DEPTH, depth},
     wire::a2a::{AgentCard, AgentCardSignature},
 };
@@ -12,42 +12,42 @@ use reqwest::{
 };
 
 use super::{
-    Credentials, Error, Result, card,
-    credentials::Place,
-    verify::{self, Header, Key, Unverified},
+    Error, PeerCredentials, Result, card,
+    credentials::KeyPlacement,
+    verify::{self, CardVerifyingKey, SignatureError, SignatureHeader},
 };
-use crate::egress::{self, Guard, Reply, Request};
+use crate::egress::{self, EgressGuard, EgressReply, EgressRequest};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Discovered {
+pub struct DiscoveredPeer {
     /// Where the card was found.
     pub url: String,
     /// To the byte.
     pub card_text: Json,
     pub card: AgentCard,
     /// By what the card is known when it is seen again.
-    pub fingerprint: Pin,
-    pub signatures: Vec<Signature>,
+    pub fingerprint: KeyPin,
+    pub signatures: Vec<CheckedSignature>,
     /// By what its server tells whether it is still the same; `None`: the server does not.
-    pub seen: Option<Seen>,
+    pub seen: Option<CardETag>,
 }
 
 /// A card that was read, as its server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct CardETag {
     url: String,
     etag: HeaderValue,
 }
 
 /// One signature of a card, and what came of verifying it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Signature {
+pub struct CheckedSignature {
     pub kid: Option<String>,
-    pub verdict: Result<(), Unverified>,
+    pub verdict: Result<(), SignatureError>,
 }
 
 /// A card as its server gave it.
-struct Read {
+struct FetchedCard {
     card_text: Json,
     card: AgentCard,
     etag: Option<HeaderValue>,
@@ -55,24 +55,29 @@ struct Read {
 
 /// What the signatures of a card are worth together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trust {
+pub enum CardSignatureTrust {
     Unsigned,
     /// At least one is genuine.
     Verified,
     /// There is no key to verify them with.
-    Unknown(Unverified),
+    Unknown(SignatureError),
     /// One of them is of another card, or of nobody who is known here.
-    Forged(Unverified),
+    Forged(SignatureError),
 }
 
 /// A card with more signatures than this is not looked at further.
-const MOST_SIGNATURES: usize = 8;
+const MAX_SIGNATURES: usize = 8;
 const PLACES: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 const VERSION: HeaderName = HeaderName::from_static("a2a-version");
 
 /// The card at a URL: an origin, the base of an agent, or the card itself. `keys` are those that the owner trusts for its
 /// signatures; without any, a signer's own are fetched, if they are where the card is.
-pub async fn discover(guard: &Guard, url: &str, credentials: &Credentials, keys: &[Key]) -> Result<Discovered> {
+pub async fn discover(
+    guard: &EgressGuard,
+    url: &str,
+    credentials: &PeerCredentials,
+    keys: &[CardVerifyingKey],
+) -> Result<DiscoveredPeer> {
     guard.check(url)?;
     let mut found = None;
     for candidate in candidates(url)? {
@@ -88,25 +93,25 @@ pub async fn discover(guard: &Guard, url: &str, credentials: &Credentials, keys:
             Err(error) => return Err(error),
         }
     }
-    let (url, Read { card_text, card, etag }) = match found {
+    let (url, FetchedCard { card_text, card, etag }) = match found {
         Some(Err(Error::Status { .. })) | None => return Err(Error::NoCard { url: egress::masked(url) }),
         Some(found) => found?,
     };
     let origin = egress::origin(url.as_str());
     let fingerprint = verify::fingerprint(&card_text).map_err(|error| Error::not_understood(origin.clone(), error))?;
     let mut signatures = Vec::new();
-    for signature in card.signatures.iter().take(MOST_SIGNATURES) {
-        let kid = Header::read(signature).ok().and_then(|header| header.kid);
+    for signature in card.signatures.iter().take(MAX_SIGNATURES) {
+        let kid = SignatureHeader::read(signature).ok().and_then(|header| header.kid);
         let verdict = judge(guard, &origin, &card_text, signature, keys).await;
-        signatures.push(Signature { kid, verdict });
+        signatures.push(CheckedSignature { kid, verdict });
     }
     let url = String::from(url);
-    let seen = etag.map(|etag| Seen { url: url.clone(), etag });
-    Ok(Discovered { url, card_text, card, fingerprint, signatures, seen })
+    let seen = etag.map(|etag| CardETag { url: url.clone(), etag });
+    Ok(DiscoveredPeer { url, card_text, card, fingerprint, signatures, seen })
 }
 
 /// Whether the server says that the card is the one that was read. Any other answer says nothing.
-pub async fn is_unchanged(guard: &Guard, seen: &Seen, credentials: &Credentials) -> Result<bool> {
+pub async fn is_unchanged(guard: &EgressGuard, seen: &CardETag, credentials: &PeerCredentials) -> Result<bool> {
     let (url, mut headers) = dressed(&seen.url, credentials)?;
     headers.insert(IF_NONE_MATCH, seen.etag.clone());
     Ok(get(guard, url.as_str(), headers).await?.status == 304)
@@ -127,7 +132,7 @@ fn candidates(url: &str) -> Result<Vec<Url>> {
     Ok(PLACES.iter().map(place).collect())
 }
 
-async fn fetch(guard: &Guard, url: &Url, credentials: &Credentials) -> Result<Read> {
+async fn fetch(guard: &EgressGuard, url: &Url, credentials: &PeerCredentials) -> Result<FetchedCard> {
     let (url, headers) = dressed(url.as_str(), credentials)?;
     let reply = get(guard, url.as_str(), headers).await?;
     let origin = egress::origin(url.as_str());
@@ -140,67 +145,67 @@ async fn fetch(guard: &Guard, url: &Url, credentials: &Credentials) -> Result<Re
     let not_understood = |error: serde_json::Error| Error::not_understood(origin.clone(), error);
     let text: Json = serde_json::from_slice(&reply.body).map_err(not_understood)?;
     let card = card::parse(&text).map_err(not_understood)?;
-    Ok(Read { card_text: text, card, etag: reply.headers.get(ETAG).cloned() })
+    Ok(FetchedCard { card_text: text, card, etag: reply.headers.get(ETAG).cloned() })
 }
 
 /// What every request for a card has.
-fn dressed(url: &str, credentials: &Credentials) -> Result<(Url, HeaderMap)> {
+fn dressed(url: &str, credentials: &PeerCredentials) -> Result<(Url, HeaderMap)> {
     let mut url = Url::parse(url).map_err(|error| Error::not_understood(egress::origin(url), error))?;
     let mut headers = HeaderMap::new();
     // Who asks for 1.0 by name gets a card without the members of 0.3.
     headers.insert(VERSION, HeaderValue::from_static("1.0"));
-    credentials.apply(&Place::Bearer, &mut url, &mut headers)?;
+    credentials.apply(&KeyPlacement::Bearer, &mut url, &mut headers)?;
     Ok((url, headers))
 }
 
-async fn get(guard: &Guard, url: &str, mut headers: HeaderMap) -> Result<Reply> {
+async fn get(guard: &EgressGuard, url: &str, mut headers: HeaderMap) -> Result<EgressReply> {
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    let request = Request { method: Method::GET, headers, body: Bytes::new() };
+    let request = EgressRequest { method: Method::GET, headers, body: Bytes::new() };
     Ok(guard.send(&guard.check(url)?, request).await?)
 }
 
 async fn judge(
-    guard: &Guard,
+    guard: &EgressGuard,
     origin: &str,
     card: &Json,
     signature: &AgentCardSignature,
-    keys: &[Key],
-) -> Result<(), Unverified> {
+    keys: &[CardVerifyingKey],
+) -> Result<(), SignatureError> {
     if !keys.is_empty() {
         return verify::verify(card, signature, keys);
     }
-    let Some(place) = Header::read(signature)?.jku else { return Err(Unverified::NoKey) };
+    let Some(place) = SignatureHeader::read(signature)?.jku else { return Err(SignatureError::NoKey) };
     // Keys at another place would make anybody the signer of anybody's card.
     if egress::origin(&place) != origin {
-        return Err(Unverified::Foreign);
+        return Err(SignatureError::Foreign);
     }
-    let unfetched = |reason: String| Unverified::Unfetched { reason };
+    let unfetched = |reason: String| SignatureError::Unfetched { reason };
     let reply = get(guard, &place, HeaderMap::new()).await.map_err(|error| unfetched(error.to_string()))?;
     if !reply.is_success() {
         return Err(unfetched(format!("status {}", reply.status)));
     }
     let keys = serde_json::from_slice::<Json>(&reply.body).map_err(|error| unfetched(error.to_string()))?;
-    let keys = Key::read_all(&keys).map_err(|error| unfetched(error.to_string()))?;
+    let keys = CardVerifyingKey::read_all(&keys).map_err(|error| unfetched(error.to_string()))?;
     verify::verify(card, signature, &keys)
 }
 
-// === impl Discovered ===
+// === impl DiscoveredPeer ===
 
-impl Discovered {
-    pub fn trust(&self) -> Trust {
+impl DiscoveredPeer {
+    pub fn trust(&self) -> CardSignatureTrust {
         if self.signatures.iter().any(|signature| signature.verdict.is_ok()) {
-            return Trust::Verified;
+            return CardSignatureTrust::Verified;
         }
         let mut unknown = None;
         for signature in &self.signatures {
             match &signature.verdict {
                 Ok(()) => {}
-                Err(forged @ (Unverified::Signature | Unverified::Card(_) | Unverified::Header)) => {
-                    return Trust::Forged(forged.clone());
+                Err(forged @ (SignatureError::Signature | SignatureError::Card(_) | SignatureError::Header)) => {
+                    return CardSignatureTrust::Forged(forged.clone());
                 }
                 Err(other) => unknown = unknown.or_else(|| Some(other.clone())),
             }
         }
-        unknown.map_or(Trust::Unsigned, Trust::Unknown)
+        unknown.map_or(CardSignatureTrust::Unsigned, CardSignatureTrust::Unknown)
     }
 }

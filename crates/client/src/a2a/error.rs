@@ -8,13 +8,13 @@ use attache_protocol::{
 use serde::Deserialize;
 
 use super::grpc;
-use crate::egress::{Failure, Refused};
+use crate::egress::{EgressFailure, EgressRefusal};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The peer answered that it will not, in the protocol's own terms.
     #[error("the peer refused: {0}")]
-    Refused(Fault),
+    Refused(PeerFault),
     #[error(
         "{origin} does not accept the credential (status {status}). Check the key that is kept for it: --peer-key-file of `attache agents add`, key_file in policy.toml."
     )]
@@ -23,7 +23,7 @@ pub enum Error {
     #[error("{origin} answered with status {status} and no explanation. Check that an A2A agent is there.")]
     Status { origin: String, status: u16 },
     #[error(transparent)]
-    Call(#[from] Failure),
+    Call(#[from] EgressFailure),
     #[error("{origin} said something that is not A2A: {reason}. Ask its owner which version it speaks.")]
     NotUnderstood { origin: String, reason: String },
     #[error("no agent card was found at {url}. Give the agent's URL, or that of its card.")]
@@ -38,7 +38,7 @@ pub enum Error {
 
 /// An error of the protocol as the peer put it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct PeerFault {
     /// `None`: none of the standard's own.
     pub known: Option<wire::Fault>,
     /// As JSON-RPC or HTTP numbers it.
@@ -48,12 +48,12 @@ pub struct Fault {
 
 /// The body of an error over HTTP+JSON.
 #[derive(Deserialize)]
-struct Body {
-    error: Status,
+struct RestErrorBody {
+    error: RestErrorStatus,
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct RestErrorStatus {
     #[serde(default)]
     code: i32,
     #[serde(default)]
@@ -63,12 +63,12 @@ struct Status {
 }
 
 #[derive(Deserialize)]
-struct Detail {
+struct RestErrorDetail {
     #[serde(default)]
     reason: Option<String>,
 }
 
-const LONGEST: usize = 2000;
+const MAX_TEXT: usize = 2000;
 const INTERNAL: i32 = -32603;
 
 // === impl Error ===
@@ -80,13 +80,13 @@ impl Error {
 
     /// Reads an answer whose status is no success.
     pub(super) fn of_status(origin: String, status: u16, body: &[u8]) -> Self {
-        let explained = serde_json::from_slice::<Body>(body).ok();
+        let explained = serde_json::from_slice::<RestErrorBody>(body).ok();
         match (status, explained) {
             (401 | 403, _) => Self::Denied { origin, status },
-            (_, Some(Body { error })) if !error.message.is_empty() => {
+            (_, Some(RestErrorBody { error })) if !error.message.is_empty() => {
                 let reason = error.details.as_ref().and_then(reason);
                 let known = reason.as_deref().and_then(by_reason).or_else(|| by_code(error.code));
-                Self::Refused(Fault { known, code: i32::from(status), message: tidy(&error.message) })
+                Self::Refused(PeerFault { known, code: i32::from(status), message: tidy(&error.message) })
             }
             (_, _) => Self::Status { origin, status },
         }
@@ -95,15 +95,15 @@ impl Error {
     pub(super) fn of_rpc(error: &RpcError) -> Self {
         let reason = error.data.as_ref().and_then(reason);
         let known = reason.as_deref().and_then(by_reason).or_else(|| by_code(error.code));
-        Self::Refused(Fault { known, code: error.code, message: tidy(&error.message) })
+        Self::Refused(PeerFault { known, code: error.code, message: tidy(&error.message) })
     }
 
     /// Reads the status that ended a call of gRPC.
-    pub(super) fn of_grpc(origin: String, status: &grpc::Status) -> Self {
+    pub(super) fn of_grpc(origin: String, status: &grpc::GrpcStatus) -> Self {
         let known = status.reason.as_deref().and_then(by_reason);
         match (status.http(), known) {
             (401 | 403, None) => Self::Denied { origin, status: status.http() },
-            (code, known) => Self::Refused(Fault { known, code: i32::from(code), message: tidy(&status.message) }),
+            (code, known) => Self::Refused(PeerFault { known, code: i32::from(code), message: tidy(&status.message) }),
         }
     }
 
@@ -120,7 +120,7 @@ impl Error {
         match self {
             Self::Call(failure) => failure.is_passing(),
             Self::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
-            Self::Refused(Fault { known: None, code, .. }) => matches!(code, &INTERNAL | 429 | 500..),
+            Self::Refused(PeerFault { known: None, code, .. }) => matches!(code, &INTERNAL | 429 | 500..),
             Self::Refused(_)
             | Self::Denied { .. }
             | Self::NotUnderstood { .. }
@@ -137,9 +137,9 @@ impl Error {
         match self {
             Self::Call(failure) => failure.is_undelivered(),
             Self::Status { status, .. } => matches!(status, 300..500),
-            Self::Refused(Fault { known: Some(wire::Fault::InvalidAgentResponse), .. }) => false,
-            Self::Refused(Fault { known: Some(_), .. }) => true,
-            Self::Refused(Fault { known: None, code, .. }) => matches!(code, -32700 | -32602..=-32600 | 300..500),
+            Self::Refused(PeerFault { known: Some(wire::Fault::InvalidAgentResponse), .. }) => false,
+            Self::Refused(PeerFault { known: Some(_), .. }) => true,
+            Self::Refused(PeerFault { known: None, code, .. }) => matches!(code, -32700 | -32602..=-32600 | 300..500),
             Self::Denied { .. } | Self::NoInterface { .. } | Self::Unsupported { .. } | Self::Credential => true,
             Self::NoCard { .. } => true,
             Self::NotUnderstood { .. } => false,
@@ -147,15 +147,15 @@ impl Error {
     }
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
+impl From<EgressRefusal> for Error {
+    fn from(refused: EgressRefusal) -> Self {
         Self::Call(refused.into())
     }
 }
 
-// === impl Fault ===
+// === impl PeerFault ===
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for PeerFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.known {
             Some(known) => write!(f, "{} ({}, {})", self.message, known.reason(), self.code),
@@ -167,7 +167,7 @@ impl std::fmt::Display for Fault {
 /// Peers put their `ErrorInfo` into a list, next to other details, or alone.
 fn reason(details: &Json) -> Option<String> {
     let list = details.parse::<Vec<Json>>().unwrap_or_else(|_| vec![details.clone()]);
-    list.iter().find_map(|detail| detail.parse::<Detail>().ok()?.reason)
+    list.iter().find_map(|detail| detail.parse::<RestErrorDetail>().ok()?.reason)
 }
 
 fn by_reason(reason: &str) -> Option<wire::Fault> {
@@ -181,7 +181,7 @@ fn by_code(code: i32) -> Option<wire::Fault> {
 /// A stranger's words for our pages and logs: not endless, on one line, and without what looks like a secret.
 fn tidy(text: &str) -> String {
     let line: String = text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
-    mask(line.trim()).chars().take(LONGEST).collect()
+    mask(line.trim()).chars().take(MAX_TEXT).collect()
 }
 
 #[cfg(test)]
@@ -203,8 +203,8 @@ mod tests {
         assert_eq!(gone.to_string(), "the peer refused: no such task (TASK_NOT_FOUND, 404)");
         let denied = of(401, r#"{"error":{"message":"who are you"}}"#);
         assert_eq!(denied, Error::Denied { origin: "https://p".to_owned(), status: 401 });
-        let broken = Failure::Broken { origin: "https://p".to_owned(), reason: "reset".to_owned() };
-        let closed = Failure::Unreachable { origin: "https://p".to_owned(), reason: "refused".to_owned() };
+        let broken = EgressFailure::Broken { origin: "https://p".to_owned(), reason: "reset".to_owned() };
+        let closed = EgressFailure::Unreachable { origin: "https://p".to_owned(), reason: "refused".to_owned() };
         let rpc = |code, data: Option<&str>| {
             let data = data.map(|data| Json::from_text(data).unwrap());
             Error::of_rpc(&RpcError { code, message: "ak_0123456789abcdef0123 is wrong".to_owned(), data })

@@ -3,21 +3,21 @@
 use attache_protocol::{
     Json,
     json::{MAX_DEPTH, depth},
-    wire::a2a::{Response, StreamResponse, v03},
+    wire::a2a::{RpcResponse, StreamResponse, v03},
 };
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use serde::Deserialize;
 
 use super::{
     Error, Result,
-    dialect::{Binding, Version},
+    dialect::{PeerBinding, PeerVersion},
     grpc, lenient,
 };
-use crate::{egress::Opened, sse};
+use crate::{egress::StreamedReply, sse};
 
 /// Something that a peer said, with its own name for the task's state, as it wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told<T> {
+pub struct PeerEvent<T> {
     pub what: T,
     pub native_status: Option<String>,
 }
@@ -25,22 +25,22 @@ pub struct Told<T> {
 /// The events of a task, in order, until the peer closes the stream. A stream that breaks off ends with an error; the
 /// task does not, and can be subscribed to again.
 #[derive(Debug)]
-pub struct Events {
-    dialect: Dialect,
-    source: Source,
+pub struct PeerEventStream {
+    dialect: PeerDialect,
+    source: PeerEventSource,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Dialect {
+pub(super) struct PeerDialect {
     pub(super) origin: String,
-    pub(super) version: Version,
-    pub(super) binding: Binding,
+    pub(super) version: PeerVersion,
+    pub(super) binding: PeerBinding,
 }
 
 #[derive(Debug)]
-enum Source {
-    Stream(Box<(Opened, sse::Parser)>),
-    Grpc(Box<grpc::Messages>),
+enum PeerEventSource {
+    Stream(Box<(StreamedReply, sse::SseParser)>),
+    Grpc(Box<grpc::GrpcMessages>),
     /// A peer that cannot stream answers at once.
     One(Json),
     Over,
@@ -48,7 +48,7 @@ enum Source {
 
 /// Where the state stands in every answer that has one.
 #[derive(Deserialize)]
-struct Peek {
+struct StatePeek {
     #[serde(default)]
     status: Option<PeekStatus>,
     #[serde(default)]
@@ -70,13 +70,13 @@ struct PeekStatus {
 }
 
 /// The longest event that is read.
-const LONGEST: usize = 16 << 20;
+const MAX_EVENT: usize = 16 << 20;
 
-// === impl Told ===
+// === impl PeerEvent ===
 
-impl<T> Told<T> {
+impl<T> PeerEvent<T> {
     pub(super) fn new(what: T, said: &Json) -> Self {
-        let native_status = said.parse::<Peek>().ok().and_then(|peek| {
+        let native_status = said.parse::<StatePeek>().ok().and_then(|peek| {
             let inner = peek.task.or(peek.status_update).and_then(|task| task.status);
             peek.status.or(inner)?.state
         });
@@ -84,9 +84,9 @@ impl<T> Told<T> {
     }
 }
 
-// === impl Dialect ===
+// === impl PeerDialect ===
 
-impl Dialect {
+impl PeerDialect {
     pub(super) fn not_understood(&self, reason: impl ToString) -> Error {
         Error::not_understood(self.origin.clone(), reason)
     }
@@ -98,12 +98,12 @@ impl Dialect {
         }
         match self.binding {
             // Deleting something is answered with nothing.
-            Binding::HttpJson | Binding::Grpc if body.trim_ascii().is_empty() => Ok(Json::empty_object()),
-            Binding::HttpJson | Binding::Grpc => {
+            PeerBinding::HttpJson | PeerBinding::Grpc if body.trim_ascii().is_empty() => Ok(Json::empty_object()),
+            PeerBinding::HttpJson | PeerBinding::Grpc => {
                 serde_json::from_slice(body).map_err(|error| self.not_understood(error))
             }
-            Binding::JsonRpc => {
-                let response: Response = serde_json::from_slice(body).map_err(|error| self.not_understood(error))?;
+            PeerBinding::JsonRpc => {
+                let response: RpcResponse = serde_json::from_slice(body).map_err(|error| self.not_understood(error))?;
                 match (response.error, response.result) {
                     (Some(error), _) => Err(Error::of_rpc(&error)),
                     (None, Some(result)) => Ok(result),
@@ -114,67 +114,70 @@ impl Dialect {
         }
     }
 
-    pub(super) fn event(&self, said: &Json) -> Result<Told<StreamResponse>> {
+    pub(super) fn event(&self, said: &Json) -> Result<PeerEvent<StreamResponse>> {
         let event = match (self.version, self.binding) {
-            (Version::V10, _) => lenient::read::<StreamResponse>(said),
-            (Version::V03, Binding::JsonRpc) => v03::Stream::read(said)
-                .or_else(|error| match lenient::mended(said).map(|mended| v03::Stream::read(&mended)) {
+            (PeerVersion::V10, _) => lenient::read::<StreamResponse>(said),
+            (PeerVersion::V03, PeerBinding::JsonRpc) => v03::StreamResponseV03::read(said)
+                .or_else(|error| match lenient::mended(said).map(|mended| v03::StreamResponseV03::read(&mended)) {
                     Some(Ok(event)) => Ok(event),
                     Some(Err(_)) | None => Err(error),
                 })
                 .map(Into::into),
-            (Version::V03, Binding::HttpJson | Binding::Grpc) => {
-                lenient::read::<v03::rest::StreamResponse>(said).map(Into::into)
+            (PeerVersion::V03, PeerBinding::HttpJson | PeerBinding::Grpc) => {
+                lenient::read::<v03::rest::RestStreamResponseV03>(said).map(Into::into)
             }
         };
-        event.map(|event| Told::new(event, said)).map_err(|error| self.not_understood(error))
+        event.map(|event| PeerEvent::new(event, said)).map_err(|error| self.not_understood(error))
     }
 }
 
-// === impl Events ===
+// === impl PeerEventStream ===
 
-impl Events {
+impl PeerEventStream {
     /// Takes the answer to a request for a stream, which may be an error or, from a peer that cannot stream, one event.
-    pub(super) async fn open(opened: Opened, dialect: Dialect) -> Result<Self> {
+    pub(super) async fn open(opened: StreamedReply, dialect: PeerDialect) -> Result<Self> {
         let is_success = matches!(opened.status, 200..=299);
         if is_success && is_stream(&opened.headers) {
-            let source = Source::Stream(Box::new((opened, sse::Parser::new(LONGEST))));
+            let source = PeerEventSource::Stream(Box::new((opened, sse::SseParser::new(MAX_EVENT))));
             return Ok(Self { dialect, source });
         }
         let reply = opened.read().await?;
         if !is_success {
             return Err(refusal(&dialect, reply.status, &reply.body));
         }
-        let source = Source::One(dialect.unwrap(&reply.body)?);
+        let source = PeerEventSource::One(dialect.unwrap(&reply.body)?);
         Ok(Self { dialect, source })
     }
 
     /// What a call of gRPC brings.
-    pub(super) fn of_grpc(messages: grpc::Messages, dialect: Dialect) -> Self {
-        Self { dialect, source: Source::Grpc(Box::new(messages)) }
+    pub(super) fn of_grpc(messages: grpc::GrpcMessages, dialect: PeerDialect) -> Self {
+        Self { dialect, source: PeerEventSource::Grpc(Box::new(messages)) }
     }
 
     /// The next event; `None` when the peer has closed the stream. Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<Result<Told<StreamResponse>>> {
+    pub async fn next(&mut self) -> Option<Result<PeerEvent<StreamResponse>>> {
         let next = match &mut self.source {
-            Source::Over => return None,
-            Source::One(said) => {
+            PeerEventSource::Over => return None,
+            PeerEventSource::One(said) => {
                 let event = self.dialect.event(said);
-                self.source = Source::Over;
+                self.source = PeerEventSource::Over;
                 return Some(event);
             }
-            Source::Stream(stream) => read(&self.dialect, stream).await,
-            Source::Grpc(messages) => messages.event(&self.dialect).await.transpose(),
+            PeerEventSource::Stream(stream) => read(&self.dialect, stream).await,
+            PeerEventSource::Grpc(messages) => messages.event(&self.dialect).await.transpose(),
         };
         // After an error nothing more can be trusted to be in order.
         if !matches!(next, Some(Ok(_))) {
-            self.source = Source::Over;
+            self.source = PeerEventSource::Over;
         }
         next
     }
 }
 
-async fn read(dialect: &Dialect, (opened, parser): &mut (Opened, sse::Parser)) -> Option<Result<Told<StreamResponse>>> {
+async fn read(
+    dialect: &PeerDialect,
+    (opened, parser): &mut (StreamedReply, sse::SseParser),
+) -> Option<Result<PeerEvent<StreamResponse>>> {
     loop {
         if let Some(message) = parser.pop() {
             return Some(said(dialect, &message).and_then(|said| dialect.event(&said)));
@@ -191,9 +194,9 @@ async fn read(dialect: &Dialect, (opened, parser): &mut (Opened, sse::Parser)) -
     }
 }
 
-fn said(dialect: &Dialect, message: &sse::Message) -> Result<Json> {
+fn said(dialect: &PeerDialect, message: &sse::SseMessage) -> Result<Json> {
     let said = dialect.unwrap(message.data.as_bytes())?;
-    if dialect.binding == Binding::HttpJson
+    if dialect.binding == PeerBinding::HttpJson
         && let error @ Error::Refused(_) = Error::of_status(String::new(), 500, message.data.as_bytes())
     {
         return Err(error);
@@ -202,10 +205,10 @@ fn said(dialect: &Dialect, message: &sse::Message) -> Result<Json> {
 }
 
 /// What an answer without success means. JSON-RPC explains itself in its own frame, whatever the status is.
-pub(super) fn refusal(dialect: &Dialect, status: u16, body: &[u8]) -> Error {
+pub(super) fn refusal(dialect: &PeerDialect, status: u16, body: &[u8]) -> Error {
     let framed = match dialect.binding {
-        Binding::JsonRpc if !matches!(status, 401 | 403) => serde_json::from_slice::<Response>(body).ok(),
-        Binding::JsonRpc | Binding::HttpJson | Binding::Grpc => None,
+        PeerBinding::JsonRpc if !matches!(status, 401 | 403) => serde_json::from_slice::<RpcResponse>(body).ok(),
+        PeerBinding::JsonRpc | PeerBinding::HttpJson | PeerBinding::Grpc => None,
     };
     match framed.and_then(|response| response.error) {
         Some(error) => Error::of_rpc(&error),

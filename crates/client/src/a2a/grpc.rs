@@ -4,8 +4,8 @@
 use attache_protocol::{
     Json,
     wire::a2a::{
-        CancelTask, GetPushConfig, GetTask, Invalid, ListTasks, PushConfig, SendMessage, SendMessageResponse,
-        StreamResponse, Subscribe, Task, TaskList, TaskState,
+        CancelTask, GetPushConfig, GetTask, InvalidField, ListTasks, PushConfig, SendMessage, SendMessageResponse,
+        StreamResponse, SubscribeToTask, Task, TaskList, TaskState,
         grpc::{v1, v03},
     },
 };
@@ -18,33 +18,33 @@ use reqwest::{
 };
 
 use super::{
-    Credentials, Error, Events, Interface, Result, Told, credentials::Place, dialect::Version, events::Dialect,
-    request::Around,
+    Error, PeerCredentials, PeerEvent, PeerEventStream, PeerInterface, Result, credentials::KeyPlacement,
+    dialect::PeerVersion, events::PeerDialect, request::PeerRequestContext,
 };
-use crate::egress::{Framed, Guard};
+use crate::egress::{EgressGuard, FramedReply};
 
 /// Everything that one operation needs of the peer.
-pub(super) struct Caller<'a> {
-    pub(super) guard: &'a Guard,
-    pub(super) interface: &'a Interface,
-    pub(super) dialect: &'a Dialect,
-    pub(super) credentials: &'a Credentials,
-    pub(super) place: &'a Place,
+pub(super) struct GrpcCaller<'a> {
+    pub(super) guard: &'a EgressGuard,
+    pub(super) interface: &'a PeerInterface,
+    pub(super) dialect: &'a PeerDialect,
+    pub(super) credentials: &'a PeerCredentials,
+    pub(super) place: &'a KeyPlacement,
     pub(super) traceparent: Option<&'a str>,
     pub(super) extensions: Vec<String>,
 }
 
 /// The messages of one answer, as they come.
 #[derive(Debug)]
-pub(super) struct Messages {
-    framed: Framed,
+pub(super) struct GrpcMessages {
+    framed: FramedReply,
     read: BytesMut,
-    version: Version,
+    version: PeerVersion,
 }
 
 /// How a call ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Status {
+pub(super) struct GrpcStatus {
     pub(super) code: u32,
     pub(super) message: String,
     /// Of `google.rpc.ErrorInfo`.
@@ -52,17 +52,17 @@ pub(super) struct Status {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct RpcStatus {
+struct GrpcStatusDetails {
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
     message: String,
     #[prost(message, repeated, tag = "3")]
-    details: Vec<Any>,
+    details: Vec<AnyDetail>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Any {
+struct AnyDetail {
     #[prost(string, tag = "1")]
     type_url: String,
     #[prost(bytes = "vec", tag = "2")]
@@ -70,19 +70,19 @@ struct Any {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct ErrorInfo {
+struct GrpcErrorInfo {
     #[prost(string, tag = "1")]
     reason: String,
 }
 
 /// The longest message that is read.
-const LONGEST: usize = 16 << 20;
+const MAX_MESSAGE: usize = 16 << 20;
 /// Before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 const UNKNOWN: u32 = 2;
 
 /// Where a card's interface of gRPC is, with a scheme: cards name it in the words of gRPC libraries, mostly `host:port`.
-pub(super) fn url(guard: &Guard, named: &str) -> String {
+pub(super) fn url(guard: &EgressGuard, named: &str) -> String {
     let named = named.trim();
     match named.split_once("://") {
         Some(("grpc", rest)) => format!("http://{rest}"),
@@ -101,16 +101,16 @@ pub(super) fn url(guard: &Guard, named: &str) -> String {
     }
 }
 
-// === impl Caller ===
+// === impl GrpcCaller ===
 
-impl Caller<'_> {
-    pub(super) async fn send(&self, request: SendMessage) -> Result<Told<SendMessageResponse>> {
+impl GrpcCaller<'_> {
+    pub(super) async fn send(&self, request: SendMessage) -> Result<PeerEvent<SendMessageResponse>> {
         let request = SendMessage { tenant: self.tenant(), ..request };
         let answer: SendMessageResponse = match self.interface.version {
-            Version::V10 => {
+            PeerVersion::V10 => {
                 self.once::<_, v1::SendMessageResponse, _>("SendMessage", v1::SendMessageRequest::from(request)).await?
             }
-            Version::V03 => {
+            PeerVersion::V03 => {
                 self.once::<_, v03::SendMessageResponse, _>("SendMessage", v03::SendMessageRequest::from(request))
                     .await?
             }
@@ -119,47 +119,49 @@ impl Caller<'_> {
             SendMessageResponse::Task(task) => Some(name(task.status.state)),
             SendMessageResponse::Message(_) => None,
         };
-        Ok(Told { what: answer, native_status })
+        Ok(PeerEvent { what: answer, native_status })
     }
 
-    pub(super) async fn stream(&self, request: SendMessage) -> Result<Events> {
+    pub(super) async fn stream(&self, request: SendMessage) -> Result<PeerEventStream> {
         let request = SendMessage { tenant: self.tenant(), ..request };
         self.events(
             "SendStreamingMessage",
             match self.interface.version {
-                Version::V10 => v1::SendMessageRequest::from(request).encode_to_vec(),
-                Version::V03 => v03::SendMessageRequest::from(request).encode_to_vec(),
+                PeerVersion::V10 => v1::SendMessageRequest::from(request).encode_to_vec(),
+                PeerVersion::V03 => v03::SendMessageRequest::from(request).encode_to_vec(),
             },
         )
         .await
     }
 
-    pub(super) async fn subscribe(&self, task: &str) -> Result<Events> {
-        let request = Subscribe { tenant: self.tenant(), id: task.to_owned() };
+    pub(super) async fn subscribe(&self, task: &str) -> Result<PeerEventStream> {
+        let request = SubscribeToTask { tenant: self.tenant(), id: task.to_owned() };
         match self.interface.version {
-            Version::V10 => {
+            PeerVersion::V10 => {
                 self.events("SubscribeToTask", v1::SubscribeToTaskRequest::from(request).encode_to_vec()).await
             }
-            Version::V03 => {
+            PeerVersion::V03 => {
                 self.events("TaskSubscription", v03::TaskSubscriptionRequest::from(request).encode_to_vec()).await
             }
         }
     }
 
-    pub(super) async fn get(&self, request: GetTask) -> Result<Told<Task>> {
+    pub(super) async fn get(&self, request: GetTask) -> Result<PeerEvent<Task>> {
         let request = GetTask { tenant: self.tenant(), ..request };
         let task: Task = match self.interface.version {
-            Version::V10 => self.once::<_, v1::Task, _>("GetTask", v1::GetTaskRequest::from(request)).await?,
-            Version::V03 => self.once::<_, v03::Task, _>("GetTask", v03::GetTaskRequest::from(request)).await?,
+            PeerVersion::V10 => self.once::<_, v1::Task, _>("GetTask", v1::GetTaskRequest::from(request)).await?,
+            PeerVersion::V03 => self.once::<_, v03::Task, _>("GetTask", v03::GetTaskRequest::from(request)).await?,
         };
         Ok(told(task))
     }
 
-    pub(super) async fn cancel(&self, task: &str) -> Result<Told<Task>> {
+    pub(super) async fn cancel(&self, task: &str) -> Result<PeerEvent<Task>> {
         let request = CancelTask { tenant: self.tenant(), id: task.to_owned(), metadata: None };
         let task: Task = match self.interface.version {
-            Version::V10 => self.once::<_, v1::Task, _>("CancelTask", v1::CancelTaskRequest::from(request)).await?,
-            Version::V03 => self.once::<_, v03::Task, _>("CancelTask", v03::CancelTaskRequest::from(request)).await?,
+            PeerVersion::V10 => self.once::<_, v1::Task, _>("CancelTask", v1::CancelTaskRequest::from(request)).await?,
+            PeerVersion::V03 => {
+                self.once::<_, v03::Task, _>("CancelTask", v03::CancelTaskRequest::from(request)).await?
+            }
         };
         Ok(told(task))
     }
@@ -174,11 +176,11 @@ impl Caller<'_> {
         let config = PushConfig { tenant: self.tenant(), task_id: Some(task.to_owned()), ..config };
         let method = "CreateTaskPushNotificationConfig";
         match self.interface.version {
-            Version::V10 => {
+            PeerVersion::V10 => {
                 let request = v1::TaskPushNotificationConfig::from(config);
                 self.once::<_, v1::TaskPushNotificationConfig, _>(method, request).await
             }
-            Version::V03 => {
+            PeerVersion::V03 => {
                 let request = v03::CreateTaskPushNotificationConfigRequest::from(config);
                 self.once::<_, v03::TaskPushNotificationConfig, _>(method, request).await
             }
@@ -188,8 +190,8 @@ impl Caller<'_> {
     pub(super) async fn delete_push_config(&self, task: &str, config: &str) -> Result<()> {
         let request = GetPushConfig { tenant: self.tenant(), task_id: task.to_owned(), id: config.to_owned() };
         let request = match self.interface.version {
-            Version::V10 => v1::DeleteTaskPushNotificationConfigRequest::from(request).encode_to_vec(),
-            Version::V03 => v03::DeleteTaskPushNotificationConfigRequest::from(request).encode_to_vec(),
+            PeerVersion::V10 => v1::DeleteTaskPushNotificationConfigRequest::from(request).encode_to_vec(),
+            PeerVersion::V03 => v03::DeleteTaskPushNotificationConfigRequest::from(request).encode_to_vec(),
         };
         let mut messages = self.open("DeleteTaskPushNotificationConfig", request).await?;
         while messages.next(self.dialect).await?.is_some() {}
@@ -200,8 +202,8 @@ impl Caller<'_> {
         self.interface.tenant.clone()
     }
 
-    async fn events(&self, method: &str, request: Vec<u8>) -> Result<Events> {
-        Ok(Events::of_grpc(self.open(method, request).await?, self.dialect.clone()))
+    async fn events(&self, method: &str, request: Vec<u8>) -> Result<PeerEventStream> {
+        Ok(PeerEventStream::of_grpc(self.open(method, request).await?, self.dialect.clone()))
     }
 
     /// One message for one message.
@@ -209,7 +211,7 @@ impl Caller<'_> {
     where
         Q: Message,
         A: Message + Default,
-        T: TryFrom<A, Error = Invalid>,
+        T: TryFrom<A, Error = InvalidField>,
     {
         let mut messages = self.open(method, request.encode_to_vec()).await?;
         let answer = messages.next(self.dialect).await?;
@@ -219,10 +221,10 @@ impl Caller<'_> {
         read::<A, T>(self.dialect, answer)
     }
 
-    async fn open(&self, method: &str, request: Vec<u8>) -> Result<Messages> {
+    async fn open(&self, method: &str, request: Vec<u8>) -> Result<GrpcMessages> {
         let service = match self.interface.version {
-            Version::V10 => "lf.a2a.v1.A2AService",
-            Version::V03 => "a2a.v1.A2AService",
+            PeerVersion::V10 => "lf.a2a.v1.A2AService",
+            PeerVersion::V03 => "a2a.v1.A2AService",
         };
         self.guard.check(&self.interface.url)?;
         let mut url = Url::parse(&self.interface.url).map_err(|error| self.dialect.not_understood(error))?;
@@ -230,7 +232,7 @@ impl Caller<'_> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(TE, HeaderValue::from_static("trailers"));
-        let around = Around {
+        let around = PeerRequestContext {
             interface: self.interface,
             credentials: self.credentials,
             place: self.place,
@@ -246,37 +248,37 @@ impl Caller<'_> {
         );
         body.put_slice(&request);
         let framed = self.guard.open_framed(&self.guard.check(url.as_str())?, headers, body.freeze()).await?;
-        let messages = Messages { framed, read: BytesMut::new(), version: self.interface.version };
+        let messages = GrpcMessages { framed, read: BytesMut::new(), version: self.interface.version };
         if !matches!(messages.framed.status, 200..=299) {
             return Err(Error::of_status(self.dialect.origin.clone(), messages.framed.status, b""));
         }
         // A refusal may come without any body: then the trailers are the headers.
-        match Status::of(&messages.framed.headers) {
+        match GrpcStatus::of(&messages.framed.headers) {
             Some(status) if status.code != 0 => Err(Error::of_grpc(self.dialect.origin.clone(), &status)),
             Some(_) | None => Ok(messages),
         }
     }
 }
 
-fn told(task: Task) -> Told<Task> {
+fn told(task: Task) -> PeerEvent<Task> {
     let native_status = Some(name(task.status.state));
-    Told { what: task, native_status }
+    PeerEvent { what: task, native_status }
 }
 
 fn name(state: TaskState) -> String {
     Json::of(&state).get().trim_matches('"').to_owned()
 }
 
-fn read<A: Message + Default, T: TryFrom<A, Error = Invalid>>(dialect: &Dialect, message: Bytes) -> Result<T> {
+fn read<A: Message + Default, T: TryFrom<A, Error = InvalidField>>(dialect: &PeerDialect, message: Bytes) -> Result<T> {
     let message = A::decode(message).map_err(|error| dialect.not_understood(error))?;
     T::try_from(message).map_err(|error| dialect.not_understood(error))
 }
 
-// === impl Messages ===
+// === impl GrpcMessages ===
 
-impl Messages {
+impl GrpcMessages {
     /// The next message; `None` after the last, if the call ended well.
-    async fn next(&mut self, dialect: &Dialect) -> Result<Option<Bytes>> {
+    async fn next(&mut self, dialect: &PeerDialect) -> Result<Option<Bytes>> {
         loop {
             if let Some(length) = self.length(dialect)?
                 && self.read.len() >= PREFIX + length
@@ -287,8 +289,11 @@ impl Messages {
             match self.framed.next().await? {
                 Some(bytes) => self.read.extend_from_slice(&bytes),
                 None => {
-                    let status =
-                        self.framed.trailers().and_then(Status::of).or_else(|| Status::of(&self.framed.headers));
+                    let status = self
+                        .framed
+                        .trailers()
+                        .and_then(GrpcStatus::of)
+                        .or_else(|| GrpcStatus::of(&self.framed.headers));
                     return match status {
                         Some(status) if status.code == 0 => Ok(None),
                         Some(status) => Err(Error::of_grpc(dialect.origin.clone(), &status)),
@@ -300,46 +305,48 @@ impl Messages {
     }
 
     /// How long the message is that comes next, once that is known.
-    fn length(&self, dialect: &Dialect) -> Result<Option<usize>> {
+    fn length(&self, dialect: &PeerDialect) -> Result<Option<usize>> {
         let Some((prefix, _)) = self.read.split_at_checked(PREFIX) else { return Ok(None) };
         if prefix[0] != 0 {
             return Err(dialect.not_understood("a compressed message, which was not asked for"));
         }
         let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
-        if length > LONGEST {
+        if length > MAX_MESSAGE {
             return Err(dialect.not_understood(format_args!("a message of {length} bytes")));
         }
         Ok(Some(length))
     }
 
-    pub(super) async fn event(&mut self, dialect: &Dialect) -> Result<Option<Told<StreamResponse>>> {
+    pub(super) async fn event(&mut self, dialect: &PeerDialect) -> Result<Option<PeerEvent<StreamResponse>>> {
         let Some(message) = self.next(dialect).await? else { return Ok(None) };
         let event: StreamResponse = match self.version {
-            Version::V10 => read::<v1::StreamResponse, _>(dialect, message)?,
-            Version::V03 => read::<v03::StreamResponse, _>(dialect, message)?,
+            PeerVersion::V10 => read::<v1::StreamResponse, _>(dialect, message)?,
+            PeerVersion::V03 => read::<v03::StreamResponse, _>(dialect, message)?,
         };
         let native_status = match &event {
             StreamResponse::Task(task) => Some(name(task.status.state)),
             StreamResponse::StatusUpdate(update) => Some(name(update.status.state)),
             StreamResponse::Message(_) | StreamResponse::ArtifactUpdate(_) => None,
         };
-        Ok(Some(Told { what: event, native_status }))
+        Ok(Some(PeerEvent { what: event, native_status }))
     }
 }
 
-// === impl Status ===
+// === impl GrpcStatus ===
 
-impl Status {
+impl GrpcStatus {
     /// The outcome that trailers tell, if they do.
     fn of(trailers: &HeaderMap) -> Option<Self> {
         let text = |name: &str| trailers.get(name).and_then(|value| value.to_str().ok());
         let code = text("grpc-status")?.trim().parse().unwrap_or(UNKNOWN);
         let details = text("grpc-status-details-bin")
             .and_then(|details| Base64Unpadded::decode_vec(details.trim_end_matches('=')).ok())
-            .and_then(|details| RpcStatus::decode(details.as_slice()).ok());
+            .and_then(|details| GrpcStatusDetails::decode(details.as_slice()).ok());
         let reason = details.iter().flat_map(|status| &status.details).find_map(|detail| {
-            let info =
-                detail.type_url.ends_with("google.rpc.ErrorInfo").then(|| ErrorInfo::decode(detail.value.as_slice()));
+            let info = detail
+                .type_url
+                .ends_with("google.rpc.ErrorInfo")
+                .then(|| GrpcErrorInfo::decode(detail.value.as_slice()));
             info?.ok().map(|info| info.reason)
         });
         let message = text("grpc-message").map(unescaped).filter(|message| !message.is_empty());

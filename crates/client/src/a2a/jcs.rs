@@ -9,7 +9,7 @@ use attache_protocol::{
 
 /// Why a text has no canonical form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoForm {
+pub enum CanonicalFormError {
     #[error("a name comes twice in one of its objects, and readers of JSON disagree about what that means")]
     Twice,
     #[error("it has a number that no double can hold")]
@@ -24,14 +24,14 @@ pub enum NoForm {
 
 /// What becomes of members that say nothing: `null`, and texts, lists and objects that are empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Empties {
+pub enum EmptyMembers {
     Kept,
     /// Some signers leave them out first, also where leaving one out makes the next one empty.
     Dropped,
 }
 
 /// The canonical form of a JSON text.
-pub fn canonical(text: &Json) -> Result<String, NoForm> {
+pub fn canonical(text: &Json) -> Result<String, CanonicalFormError> {
     let mut out = String::with_capacity(text.get().len());
     check_depth(text)?;
     write(text, &mut out)?;
@@ -39,27 +39,27 @@ pub fn canonical(text: &Json) -> Result<String, NoForm> {
 }
 
 /// The canonical form of an object without one of its members.
-pub fn canonical_without(object: &Json, member: &str, empties: Empties) -> Result<String, NoForm> {
+pub fn canonical_without(object: &Json, member: &str, empties: EmptyMembers) -> Result<String, CanonicalFormError> {
     check_depth(object)?;
-    let Members(members) = object.parse().map_err(|_| NoForm::NoObject)?;
+    let Members(members) = object.parse().map_err(|_| CanonicalFormError::NoObject)?;
     let rest: Vec<_> = members.into_iter().filter(|(name, _)| name != member).collect();
     let rest = Json::of(&Members(rest));
     match empties {
-        Empties::Kept => canonical(&rest),
-        Empties::Dropped => canonical(&without_empties(&rest)?.unwrap_or_else(Json::empty_object)),
+        EmptyMembers::Kept => canonical(&rest),
+        EmptyMembers::Dropped => canonical(&without_empties(&rest)?.unwrap_or_else(Json::empty_object)),
     }
 }
 
-fn check_depth(text: &Json) -> Result<(), NoForm> {
-    if json::depth(text.get().as_bytes()) > json::MAX_DEPTH { Err(NoForm::Depth) } else { Ok(()) }
+fn check_depth(text: &Json) -> Result<(), CanonicalFormError> {
+    if json::depth(text.get().as_bytes()) > json::MAX_DEPTH { Err(CanonicalFormError::Depth) } else { Ok(()) }
 }
 
-fn write(text: &Json, out: &mut String) -> Result<(), NoForm> {
+fn write(text: &Json, out: &mut String) -> Result<(), CanonicalFormError> {
     match text.get().as_bytes().first() {
         Some(b'{') => {
-            let members: Members = text.parse().map_err(|_| NoForm::Text)?;
+            let members: Members = text.parse().map_err(|_| CanonicalFormError::Text)?;
             if !members.are_distinct() {
-                return Err(NoForm::Twice);
+                return Err(CanonicalFormError::Twice);
             }
             let Members(mut members) = members;
             members.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
@@ -75,7 +75,7 @@ fn write(text: &Json, out: &mut String) -> Result<(), NoForm> {
             out.push('}');
         }
         Some(b'[') => {
-            let entries: Vec<Json> = text.parse().map_err(|_| NoForm::Text)?;
+            let entries: Vec<Json> = text.parse().map_err(|_| CanonicalFormError::Text)?;
             out.push('[');
             for (index, entry) in entries.iter().enumerate() {
                 if index > 0 {
@@ -85,7 +85,7 @@ fn write(text: &Json, out: &mut String) -> Result<(), NoForm> {
             }
             out.push(']');
         }
-        Some(b'"') => write_text(&text.parse::<String>().map_err(|_| NoForm::Text)?, out),
+        Some(b'"') => write_text(&text.parse::<String>().map_err(|_| CanonicalFormError::Text)?, out),
         Some(b'-' | b'0'..=b'9') => write_number(text.get(), out)?,
         // `true`, `false` and `null` are written in one way only.
         _ => out.push_str(text.get()),
@@ -98,18 +98,18 @@ fn write_text(text: &str, out: &mut String) {
 }
 
 /// As ECMAScript shows a number: the fewest digits that name the double, with an exponent where it would be long.
-fn write_number(text: &str, out: &mut String) -> Result<(), NoForm> {
-    let number: f64 = text.parse().map_err(|_| NoForm::Number)?;
+fn write_number(text: &str, out: &mut String) -> Result<(), CanonicalFormError> {
+    let number: f64 = text.parse().map_err(|_| CanonicalFormError::Number)?;
     if !number.is_finite() {
-        return Err(NoForm::Number);
+        return Err(CanonicalFormError::Number);
     }
     if number == 0.0 {
         out.push('0');
         return Ok(());
     }
     let shortest = shortest(number);
-    let (digits, exponent) = shortest.split_once('e').ok_or(NoForm::Number)?;
-    let exponent: i32 = exponent.parse().map_err(|_| NoForm::Number)?;
+    let (digits, exponent) = shortest.split_once('e').ok_or(CanonicalFormError::Number)?;
+    let exponent: i32 = exponent.parse().map_err(|_| CanonicalFormError::Number)?;
     let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |digits| ("-", digits));
     let digits: String = digits.chars().filter(|digit| *digit != '.').collect();
     out.push_str(sign);
@@ -147,11 +147,11 @@ fn shortest(number: f64) -> String {
 }
 
 /// `None` for a value that is empty, or becomes it.
-fn without_empties(text: &Json) -> Result<Option<Json>, NoForm> {
+fn without_empties(text: &Json) -> Result<Option<Json>, CanonicalFormError> {
     Ok(match text.get() {
         "null" | r#""""# => None,
         object if object.starts_with('{') => {
-            let Members(members) = text.parse().map_err(|_| NoForm::Text)?;
+            let Members(members) = text.parse().map_err(|_| CanonicalFormError::Text)?;
             let mut kept = Vec::new();
             for (name, value) in members {
                 if let Some(value) = without_empties(&value)? {
@@ -162,7 +162,7 @@ fn without_empties(text: &Json) -> Result<Option<Json>, NoForm> {
         }
         list if list.starts_with('[') => {
             let mut kept = Vec::new();
-            for entry in text.parse::<Vec<Json>>().map_err(|_| NoForm::Text)? {
+            for entry in text.parse::<Vec<Json>>().map_err(|_| CanonicalFormError::Text)? {
                 kept.extend(without_empties(&entry)?);
             }
             (!kept.is_empty()).then(|| Json::of(&kept))
@@ -175,7 +175,7 @@ fn without_empties(text: &Json) -> Result<Option<Json>, NoForm> {
 mod tests {
     use super::*;
 
-    fn form(text: &str) -> Result<String, NoForm> {
+    fn form(text: &str) -> Result<String, CanonicalFormError> {
         canonical(&Json::from_text(text).unwrap())
     }
 
@@ -226,11 +226,11 @@ mod tests {
 
     #[test]
     fn what_readers_disagree_about_has_no_form() {
-        assert_eq!(form(r#"{"a":{"b":1,"\u0062":2}}"#), Err(NoForm::Twice));
-        assert_eq!(form("[1e400]"), Err(NoForm::Number));
-        assert_eq!(form(r#"["\ud800"]"#), Err(NoForm::Text));
-        assert_eq!(form(&format!("{}{}", "[".repeat(65), "]".repeat(65))), Err(NoForm::Depth));
-        assert_eq!(canonical_without(&Json::of("x"), "a", Empties::Kept), Err(NoForm::NoObject));
+        assert_eq!(form(r#"{"a":{"b":1,"\u0062":2}}"#), Err(CanonicalFormError::Twice));
+        assert_eq!(form("[1e400]"), Err(CanonicalFormError::Number));
+        assert_eq!(form(r#"["\ud800"]"#), Err(CanonicalFormError::Text));
+        assert_eq!(form(&format!("{}{}", "[".repeat(65), "]".repeat(65))), Err(CanonicalFormError::Depth));
+        assert_eq!(canonical_without(&Json::of("x"), "a", EmptyMembers::Kept), Err(CanonicalFormError::NoObject));
     }
 
     #[test]
@@ -240,10 +240,10 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            canonical_without(&card, "signatures", Empties::Kept).as_deref(),
+            canonical_without(&card, "signatures", EmptyMembers::Kept).as_deref(),
             Ok(r#"{"a":[],"b":{"c":[{"d":""}],"e":null},"f":false,"g":[0,{}],"signature":"s"}"#)
         );
-        let dropped = canonical_without(&card, "signatures", Empties::Dropped);
+        let dropped = canonical_without(&card, "signatures", EmptyMembers::Dropped);
         assert_eq!(dropped.as_deref(), Ok(r#"{"f":false,"g":[0],"signature":"s"}"#));
     }
 }

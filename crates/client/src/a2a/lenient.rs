@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 /// What an object is, by the member that it was found under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum ObjectShape {
     /// An answer, or one of its members.
     Answer,
     Task,
@@ -33,7 +33,7 @@ pub(super) fn read<T: DeserializeOwned>(said: &Json) -> Result<T, serde_json::Er
 /// The same with what is missing put in its place; none for what is no object.
 pub(super) fn mended(said: &Json) -> Option<Json> {
     let mut members: Members = said.parse().ok()?;
-    let shape = Shape::of(&members);
+    let shape = ObjectShape::of(&members);
     // 0.3 tells answers apart by it.
     if let Some(kind) = shape.kind(&members).filter(|_| members.find("kind").is_none()) {
         members.0.push(("kind".to_owned(), Json::of(kind)));
@@ -41,20 +41,20 @@ pub(super) fn mended(said: &Json) -> Option<Json> {
     Some(mend(shape, members))
 }
 
-fn mend(shape: Shape, Members(mut members): Members) -> Json {
+fn mend(shape: ObjectShape, Members(mut members): Members) -> Json {
     for (name, value) in &mut members {
         *value = match (shape, name.as_str()) {
-            (Shape::Answer | Shape::Task, "task") => one(Shape::Task, value),
-            (Shape::Answer, "statusUpdate" | "status_update" | "artifactUpdate" | "artifact_update") => {
-                one(Shape::Update, value)
+            (ObjectShape::Answer | ObjectShape::Task, "task") => one(ObjectShape::Task, value),
+            (ObjectShape::Answer, "statusUpdate" | "status_update" | "artifactUpdate" | "artifact_update") => {
+                one(ObjectShape::Update, value)
             }
-            (Shape::Task | Shape::Update, "status") => one(Shape::Status, value),
-            (Shape::Answer | Shape::Status, "message") => one(Shape::Message, value),
-            (Shape::Task, "history") => all(Shape::Message, value),
-            (Shape::Task, "artifacts") => all(Shape::Artifact, value),
-            (Shape::Update, "artifact") => one(Shape::Artifact, value),
-            (Shape::Message | Shape::Artifact, "parts") => all(Shape::Part, value),
-            (Shape::Status, "timestamp") => time(value),
+            (ObjectShape::Task | ObjectShape::Update, "status") => one(ObjectShape::Status, value),
+            (ObjectShape::Answer | ObjectShape::Status, "message") => one(ObjectShape::Message, value),
+            (ObjectShape::Task, "history") => all(ObjectShape::Message, value),
+            (ObjectShape::Task, "artifacts") => all(ObjectShape::Artifact, value),
+            (ObjectShape::Update, "artifact") => one(ObjectShape::Artifact, value),
+            (ObjectShape::Message | ObjectShape::Artifact, "parts") => all(ObjectShape::Part, value),
+            (ObjectShape::Status, "timestamp") => time(value),
             _ => continue,
         };
     }
@@ -67,35 +67,35 @@ fn mend(shape: Shape, Members(mut members): Members) -> Json {
     };
     let nothing = || Some(Json::of(""));
     match shape {
-        Shape::Task => add(&mut members, &["contextId", "context_id", "sessionId"], &nothing),
-        Shape::Update => {
+        ObjectShape::Task => add(&mut members, &["contextId", "context_id", "sessionId"], &nothing),
+        ObjectShape::Update => {
             add(&mut members, &["contextId", "context_id"], &nothing);
             add(&mut members, &["taskId", "task_id"], &nothing);
         }
-        Shape::Message => {
+        ObjectShape::Message => {
             add(&mut members, &["messageId", "message_id"], &nothing);
             add(&mut members, &["parts"], &|| Json::from_text("[]").ok());
         }
-        Shape::Artifact => {
+        ObjectShape::Artifact => {
             add(&mut members, &["artifactId", "artifact_id"], &|| Some(Json::of("artifact")));
             add(&mut members, &["parts"], &|| Json::from_text("[]").ok());
         }
-        Shape::Part => {
+        ObjectShape::Part => {
             let kind = ["text", "file", "data"].into_iter().find(|kind| members.iter().any(|(name, _)| name == kind));
             if !members.iter().any(|(name, _)| matches!(name.as_str(), "kind" | "type")) {
                 members.extend(kind.map(|kind| ("kind".to_owned(), Json::of(kind))));
             }
         }
-        Shape::Answer | Shape::Status => {}
+        ObjectShape::Answer | ObjectShape::Status => {}
     }
     let members = match shape {
         // Before 0.3 the kind of a part was called its type.
-        Shape::Part => members.into_iter().map(|(name, value)| (renamed(&name, "type", "kind"), value)).collect(),
-        Shape::Message => named(members),
-        Shape::Task => {
+        ObjectShape::Part => members.into_iter().map(|(name, value)| (renamed(&name, "type", "kind"), value)).collect(),
+        ObjectShape::Message => named(members),
+        ObjectShape::Task => {
             members.into_iter().map(|(name, value)| (renamed(&name, "sessionId", "contextId"), value)).collect()
         }
-        Shape::Answer | Shape::Update | Shape::Status | Shape::Artifact => members,
+        ObjectShape::Answer | ObjectShape::Update | ObjectShape::Status | ObjectShape::Artifact => members,
     };
     Json::of(&Members(members))
 }
@@ -117,15 +117,15 @@ fn named(mut members: Vec<(String, Json)>) -> Vec<(String, Json)> {
     members
 }
 
-fn one(shape: Shape, value: &Json) -> Json {
+fn one(shape: ObjectShape, value: &Json) -> Json {
     value.parse().map_or_else(|_| value.clone(), |members| mend(shape, members))
 }
 
-fn all(shape: Shape, value: &Json) -> Json {
+fn all(shape: ObjectShape, value: &Json) -> Json {
     match value.parse::<Vec<Json>>() {
         Ok(values) => {
             let mended = values.iter().enumerate().map(|(index, value)| match shape {
-                Shape::Artifact => one(shape, &numbered(index, value)),
+                ObjectShape::Artifact => one(shape, &numbered(index, value)),
                 _ => one(shape, value),
             });
             Json::of(&mended.collect::<Vec<_>>())
@@ -159,9 +159,9 @@ fn null() -> Json {
     Json::from_text("null").expect("null is JSON")
 }
 
-// === impl Shape ===
+// === impl ObjectShape ===
 
-impl Shape {
+impl ObjectShape {
     const fn name(self) -> Option<&'static str> {
         match self {
             Self::Task => Some("task"),
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn what_servers_of_others_leave_out_is_not_missed() {
         // fasta2a: no zone. python-a2a: no context, parts by `type`, artifacts without ids.
-        let task: v03::Task = read(&json(
+        let task: v03::TaskV03 = read(&json(
             r#"{"id":"t","status":{"state":"completed","timestamp":"2026-11-16T09:27:03.123456",
                 "message":{"role":"agent","parts":[{"type":"text","text":"hi"}]}},
                 "artifacts":[{"parts":[{"type":"text","text":"done"},{"kind":"data","data":{"n":42.0}}]}]}"#,

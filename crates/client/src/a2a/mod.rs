@@ -42,11 +42,11 @@ mod request;
 pub mod verify;
 
 pub use card::read as read_card;
-pub use credentials::Credentials;
-pub use dialect::{Binding, Interface, Version};
-pub use discover::{Discovered, Seen, Signature, Trust, discover, is_unchanged};
-pub use error::{Error, Fault};
-pub use events::{Events, Told};
-pub use peer::Peer;
+pub use credentials::PeerCredentials;
+pub use dialect::{PeerBinding, PeerInterface, PeerVersion};
+pub use discover::{CardETag, CardSignatureTrust, CheckedSignature, DiscoveredPeer, discover, is_unchanged};
+pub use error::{Error, PeerFault};
+pub use events::{PeerEvent, PeerEventStream};
+pub use peer::PeerClient;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

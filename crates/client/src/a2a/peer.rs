@@ -11,7 +11,7 @@ use std::{
 use attache_protocol::{
     Json,
     wire::a2a::{
-        AgentCard, Capabilities, GetTask, ListTasks, Method, PushConfig, SendMessage, SendMessageResponse,
+        AgentCard, CardCapabilities, GetTask, ListTasks, Method, PushConfig, SendMessage, SendMessageResponse,
         StreamResponse, Task, TaskList, v03,
     },
 };
@@ -20,18 +20,18 @@ use reqwest::{Method as Verb, Url, header::HeaderMap};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Credentials, Error, Events, Interface, Result, Told,
-    credentials::Place,
-    dialect::{Binding, Version},
-    events::{Dialect, refusal},
+    Error, PeerCredentials, PeerEvent, PeerEventStream, PeerInterface, Result,
+    credentials::KeyPlacement,
+    dialect::{PeerBinding, PeerVersion},
+    events::{PeerDialect, refusal},
     grpc, lenient,
-    request::{Answer, Around, Ask, segment},
+    request::{AnswerForm, PeerOperation, PeerRequestContext, segment},
 };
-use crate::egress::{self, Guard, Limits, Opened, Request};
+use crate::egress::{self, EgressGuard, EgressLimits, EgressRequest, StreamedReply};
 
 /// An agent elsewhere. Clones are cheap.
 #[derive(Debug, Clone)]
-pub struct Peer {
+pub struct PeerClient {
     inner: Arc<Inner>,
     traceparent: Option<String>,
     extensions: Vec<String>,
@@ -39,48 +39,51 @@ pub struct Peer {
 
 #[derive(Debug)]
 struct Inner {
-    guard: Guard,
+    guard: EgressGuard,
     /// For files, which may be long.
-    files: Guard,
+    files: EgressGuard,
     /// For sending: a peer that does not answer at once answers when the work is done.
-    patient: Guard,
-    interface: Interface,
-    dialect: Dialect,
-    capabilities: Capabilities,
-    credentials: Credentials,
-    place: Place,
+    patient: EgressGuard,
+    interface: PeerInterface,
+    dialect: PeerDialect,
+    capabilities: CardCapabilities,
+    credentials: PeerCredentials,
+    place: KeyPlacement,
     last_id: AtomicU64,
 }
 
 /// A task with everything in it is longer than what a webhook answers.
-const REPLY: usize = 16 << 20;
+const MAX_REPLY: usize = 16 << 20;
 /// The longest file that is taken.
 const MAX_FILE: u64 = 1 << 30;
-const PATIENCE: Duration = Duration::from_secs(30);
-const LONG_PATIENCE: Duration = Duration::from_secs(600);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const LONG_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 
-// === impl Peer ===
+// === impl PeerClient ===
 
-impl Peer {
+impl PeerClient {
     /// Speaks to the agent of this card, over the best of its interfaces.
-    pub fn new(guard: &Guard, card: &AgentCard, credentials: Credentials) -> Result<Self> {
-        let mut interface = Interface::choose(card)?;
-        if interface.binding == Binding::Grpc {
+    pub fn new(guard: &EgressGuard, card: &AgentCard, credentials: PeerCredentials) -> Result<Self> {
+        let mut interface = PeerInterface::choose(card)?;
+        if interface.binding == PeerBinding::Grpc {
             interface.url = grpc::url(guard, &interface.url);
         }
         guard.check(&interface.url)?;
-        let limits = Limits { total: PATIENCE, reply: REPLY, ..Limits::default() };
-        let dialect =
-            Dialect { origin: egress::origin(&interface.url), version: interface.version, binding: interface.binding };
+        let limits = EgressLimits { total: REQUEST_TIMEOUT, reply: MAX_REPLY, ..EgressLimits::default() };
+        let dialect = PeerDialect {
+            origin: egress::origin(&interface.url),
+            version: interface.version,
+            binding: interface.binding,
+        };
         let inner = Inner {
             guard: guard.within(limits),
-            files: guard.within(Limits { stream: MAX_FILE, ..limits }),
-            patient: guard.within(Limits { total: LONG_PATIENCE, ..limits }),
+            files: guard.within(EgressLimits { stream: MAX_FILE, ..limits }),
+            patient: guard.within(EgressLimits { total: LONG_REQUEST_TIMEOUT, ..limits }),
             interface,
             dialect,
             capabilities: card.capabilities.clone(),
             credentials,
-            place: Place::of(card),
+            place: KeyPlacement::of(card),
             last_id: AtomicU64::new(0),
         };
         Ok(Self { inner: Arc::new(inner), traceparent: None, extensions: Vec::new() })
@@ -100,28 +103,28 @@ impl Peer {
         self
     }
 
-    pub fn interface(&self) -> &Interface {
+    pub fn interface(&self) -> &PeerInterface {
         &self.inner.interface
     }
 
     /// What the card promised.
-    pub fn capabilities(&self) -> &Capabilities {
+    pub fn capabilities(&self) -> &CardCapabilities {
         &self.inner.capabilities
     }
 
     /// Not to be repeated, unless the error says that nothing was executed.
-    pub async fn send(&self, request: SendMessage) -> Result<Told<SendMessageResponse>> {
+    pub async fn send(&self, request: SendMessage) -> Result<PeerEvent<SendMessageResponse>> {
         if self.is_grpc() {
             return self.grpc(&self.inner.patient, &request.message.extensions.clone()).send(request).await;
         }
         let (ask, extensions) = self.sending(Method::SendMessage, request)?;
         let said = self.call(&self.inner.patient, ask, &extensions).await?;
         let answer = match (self.inner.dialect.version, self.inner.dialect.binding) {
-            (Version::V10, _) => self.read::<SendMessageResponse>(&said)?,
-            (Version::V03, Binding::HttpJson | Binding::Grpc) => {
-                self.read::<v03::rest::SendMessageResponse>(&said)?.into()
+            (PeerVersion::V10, _) => self.read::<SendMessageResponse>(&said)?,
+            (PeerVersion::V03, PeerBinding::HttpJson | PeerBinding::Grpc) => {
+                self.read::<v03::rest::RestSendMessageResponseV03>(&said)?.into()
             }
-            (Version::V03, Binding::JsonRpc) => match self.inner.dialect.event(&said)?.what {
+            (PeerVersion::V03, PeerBinding::JsonRpc) => match self.inner.dialect.event(&said)?.what {
                 StreamResponse::Task(task) => SendMessageResponse::Task(task),
                 StreamResponse::Message(message) => SendMessageResponse::Message(message),
                 StreamResponse::StatusUpdate(_) | StreamResponse::ArtifactUpdate(_) => {
@@ -129,63 +132,64 @@ impl Peer {
                 }
             },
         };
-        Ok(Told::new(answer, &said))
+        Ok(PeerEvent::new(answer, &said))
     }
 
     /// Not to be repeated, unless the error says that nothing was executed.
-    pub async fn stream(&self, request: SendMessage) -> Result<Events> {
+    pub async fn stream(&self, request: SendMessage) -> Result<PeerEventStream> {
         if self.is_grpc() {
             return self.grpc(&self.inner.patient, &request.message.extensions.clone()).stream(request).await;
         }
         let (ask, extensions) = self.sending(Method::SendStreamingMessage, request)?;
-        let opened = self.open(&self.inner.patient, ask, &extensions, Answer::Stream).await?;
-        Events::open(opened, self.inner.dialect.clone()).await
+        let opened = self.open(&self.inner.patient, ask, &extensions, AnswerForm::Stream).await?;
+        PeerEventStream::open(opened, self.inner.dialect.clone()).await
     }
 
     /// Follows a task that is not over.
-    pub async fn subscribe(&self, task: &str) -> Result<Events> {
+    pub async fn subscribe(&self, task: &str) -> Result<PeerEventStream> {
         if self.is_grpc() {
             return self.grpc(&self.inner.guard, &[]).subscribe(task).await;
         }
-        let opened = self.open(&self.inner.guard, self.subscribing(task, Verb::GET)?, &[], Answer::Stream).await?;
+        let opened = self.open(&self.inner.guard, self.subscribing(task, Verb::GET)?, &[], AnswerForm::Stream).await?;
         // The standard's text and its definition disagree about the verb. A server that knows the path explains itself.
-        let is_unknown = matches!(opened.status, 404 | 405 | 501) && self.inner.dialect.binding == Binding::HttpJson;
+        let is_unknown =
+            matches!(opened.status, 404 | 405 | 501) && self.inner.dialect.binding == PeerBinding::HttpJson;
         if !is_unknown {
-            return Events::open(opened, self.inner.dialect.clone()).await;
+            return PeerEventStream::open(opened, self.inner.dialect.clone()).await;
         }
-        match Events::open(opened, self.inner.dialect.clone()).await {
+        match PeerEventStream::open(opened, self.inner.dialect.clone()).await {
             Err(Error::Status { .. }) => {
                 let ask = self.subscribing(task, Verb::POST)?;
-                let opened = self.open(&self.inner.guard, ask, &[], Answer::Stream).await?;
-                Events::open(opened, self.inner.dialect.clone()).await
+                let opened = self.open(&self.inner.guard, ask, &[], AnswerForm::Stream).await?;
+                PeerEventStream::open(opened, self.inner.dialect.clone()).await
             }
             other => other,
         }
     }
 
-    pub async fn get(&self, request: GetTask) -> Result<Told<Task>> {
+    pub async fn get(&self, request: GetTask) -> Result<PeerEvent<Task>> {
         if self.is_grpc() {
             return self.grpc(&self.inner.guard, &[]).get(request).await;
         }
         let path = format!("/tasks/{}", segment(&request.id)?);
         let query = request.history_length.map(|length| ("historyLength", length.to_string())).into_iter().collect();
         let params = match self.inner.dialect.version {
-            Version::V10 => self.params(&GetTask { tenant: self.tenant(), ..request }),
-            Version::V03 => {
-                self.params(&v03::TaskQueryParams { id: request.id, history_length: request.history_length })
+            PeerVersion::V10 => self.params(&GetTask { tenant: self.tenant(), ..request }),
+            PeerVersion::V03 => {
+                self.params(&v03::TaskQueryParamsV03 { id: request.id, history_length: request.history_length })
             }
         };
-        let ask = Ask { method: Method::GetTask, params, verb: Verb::GET, path, query, body: None };
+        let ask = PeerOperation { method: Method::GetTask, params, verb: Verb::GET, path, query, body: None };
         self.task(ask).await
     }
 
     /// Safe to repeat: a task that is over already is answered with `TaskNotCancelable`.
-    pub async fn cancel(&self, task: &str) -> Result<Told<Task>> {
+    pub async fn cancel(&self, task: &str) -> Result<PeerEvent<Task>> {
         if self.is_grpc() {
             return self.grpc(&self.inner.guard, &[]).cancel(task).await;
         }
         let path = format!("/tasks/{}:cancel", segment(task)?);
-        let ask = Ask {
+        let ask = PeerOperation {
             method: Method::CancelTask,
             params: self.task_id(task),
             verb: Verb::POST,
@@ -198,13 +202,13 @@ impl Peer {
 
     /// Only of 1.0.
     pub async fn list(&self, request: ListTasks) -> Result<TaskList> {
-        let Interface { version, binding, .. } = &self.inner.interface;
+        let PeerInterface { version, binding, .. } = &self.inner.interface;
         match (version, binding) {
-            (Version::V10, Binding::Grpc) => return self.grpc(&self.inner.guard, &[]).list(request).await,
-            (Version::V03, Binding::Grpc | Binding::HttpJson) => {
+            (PeerVersion::V10, PeerBinding::Grpc) => return self.grpc(&self.inner.guard, &[]).list(request).await,
+            (PeerVersion::V03, PeerBinding::Grpc | PeerBinding::HttpJson) => {
                 return Err(Error::Unsupported { version: version.as_str(), what: Method::ListTasks.name() });
             }
-            (Version::V10 | Version::V03, _) => {}
+            (PeerVersion::V10 | PeerVersion::V03, _) => {}
         }
         let text = |value: &Option<String>| value.clone();
         let number = |value: Option<i32>| value.map(|value| value.to_string());
@@ -221,7 +225,7 @@ impl Peer {
         let query = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let params = self.params(&ListTasks { tenant: self.tenant(), ..request });
         let path = "/tasks".to_owned();
-        let ask = Ask { method: Method::ListTasks, params, verb: Verb::GET, path, query, body: None };
+        let ask = PeerOperation { method: Method::ListTasks, params, verb: Verb::GET, path, query, body: None };
         let said = self.call(&self.inner.guard, ask, &[]).await?;
         self.read(&said)
     }
@@ -234,23 +238,24 @@ impl Peer {
         let path = format!("/tasks/{}/pushNotificationConfigs", segment(task)?);
         let config = PushConfig { tenant: self.tenant(), task_id: Some(task.to_owned()), ..config };
         let params = match self.inner.dialect.version {
-            Version::V10 => self.params(&config),
-            Version::V03 => self.params(&v03::TaskPushConfig {
+            PeerVersion::V10 => self.params(&config),
+            PeerVersion::V03 => self.params(&v03::TaskPushConfigV03 {
                 task_id: task.to_owned(),
                 push_notification_config: config.clone().into(),
             }),
         };
         let body = Some(match self.inner.dialect.version {
-            Version::V10 => Json::of(&PushConfig { tenant: None, task_id: None, ..config }),
-            Version::V03 => Json::of(&v03::rest::CreatePushConfig::from(config)),
+            PeerVersion::V10 => Json::of(&PushConfig { tenant: None, task_id: None, ..config }),
+            PeerVersion::V03 => Json::of(&v03::rest::RestCreatePushConfigV03::from(config)),
         });
-        let ask = Ask { method: Method::CreatePushConfig, params, verb: Verb::POST, path, query: Vec::new(), body };
+        let ask =
+            PeerOperation { method: Method::CreatePushConfig, params, verb: Verb::POST, path, query: Vec::new(), body };
         let said = self.call(&self.inner.guard, ask, &[]).await?;
         match (self.inner.dialect.version, self.inner.dialect.binding) {
-            (Version::V10, _) => self.read(&said),
-            (Version::V03, Binding::JsonRpc) => self.read::<v03::TaskPushConfig>(&said).map(Into::into),
-            (Version::V03, Binding::HttpJson | Binding::Grpc) => {
-                let config = self.read::<v03::rest::TaskPushConfig>(&said)?;
+            (PeerVersion::V10, _) => self.read(&said),
+            (PeerVersion::V03, PeerBinding::JsonRpc) => self.read::<v03::TaskPushConfigV03>(&said).map(Into::into),
+            (PeerVersion::V03, PeerBinding::HttpJson | PeerBinding::Grpc) => {
+                let config = self.read::<v03::rest::RestTaskPushConfigV03>(&said)?;
                 config.try_into().map_err(|error| self.inner.dialect.not_understood(error))
             }
         }
@@ -263,13 +268,13 @@ impl Peer {
         let path = format!("/tasks/{}/pushNotificationConfigs/{}", segment(task)?, segment(config)?);
         let (id, task_id) = (config.to_owned(), task.to_owned());
         let params = match self.inner.dialect.version {
-            Version::V10 => {
+            PeerVersion::V10 => {
                 self.params(&attache_protocol::wire::a2a::DeletePushConfig { tenant: self.tenant(), task_id, id })
             }
-            Version::V03 => self.params(&v03::DeletePushConfig { id: task_id, push_notification_config_id: id }),
+            PeerVersion::V03 => self.params(&v03::DeletePushConfigV03 { id: task_id, push_notification_config_id: id }),
         };
         let (method, verb) = (Method::DeletePushConfig, Verb::DELETE);
-        let ask = Ask { method, params, verb, path, query: Vec::new(), body: None };
+        let ask = PeerOperation { method, params, verb, path, query: Vec::new(), body: None };
         self.call(&self.inner.guard, ask, &[]).await.map(drop)
     }
 
@@ -280,7 +285,7 @@ impl Peer {
     }
 
     /// Opens a file that the agent links to, at its own origin. It is as long as it is: whoever reads it bounds it.
-    pub async fn download(&self, url: &str) -> Result<Opened> {
+    pub async fn download(&self, url: &str) -> Result<StreamedReply> {
         let Inner { files, credentials, place, dialect, .. } = &*self.inner;
         if !self.serves(url) {
             return Err(dialect.not_understood("a link to a file that is not the agent's own"));
@@ -288,7 +293,7 @@ impl Peer {
         let mut url = Url::parse(url).map_err(|error| dialect.not_understood(error))?;
         let mut headers = HeaderMap::new();
         credentials.apply(place, &mut url, &mut headers)?;
-        let request = Request { method: Verb::GET, headers, body: Bytes::new() };
+        let request = EgressRequest { method: Verb::GET, headers, body: Bytes::new() };
         let opened = files.open(&files.check(url.as_str())?, request).await?;
         match opened.status {
             200 => Ok(opened),
@@ -307,53 +312,62 @@ impl Peer {
     fn task_id(&self, task: &str) -> Json {
         let id = task.to_owned();
         match self.inner.dialect.version {
-            Version::V10 => {
+            PeerVersion::V10 => {
                 self.params(&attache_protocol::wire::a2a::CancelTask { tenant: self.tenant(), id, metadata: None })
             }
-            Version::V03 => self.params(&v03::TaskIdParams { id, metadata: None }),
+            PeerVersion::V03 => self.params(&v03::TaskIdParamsV03 { id, metadata: None }),
         }
     }
 
     /// The request and the extensions that its message uses.
-    fn sending(&self, method: Method, request: SendMessage) -> Result<(Ask, Vec<String>)> {
+    fn sending(&self, method: Method, request: SendMessage) -> Result<(PeerOperation, Vec<String>)> {
         let verb = if method == Method::SendMessage { "send" } else { "stream" };
         let path = format!("/message:{verb}");
         let extensions = request.message.extensions.clone();
         let (params, body) = match self.inner.dialect.version {
-            Version::V10 => {
+            PeerVersion::V10 => {
                 let body = Json::of(&SendMessage { tenant: None, ..request.clone() });
                 (self.params(&SendMessage { tenant: self.tenant(), ..request }), Some(body))
             }
-            Version::V03 => {
-                let body = Json::of(&v03::rest::SendMessage::from(request.clone()));
-                (self.params(&v03::SendParams::from(request)), Some(body))
+            PeerVersion::V03 => {
+                let body = Json::of(&v03::rest::RestSendMessageV03::from(request.clone()));
+                (self.params(&v03::SendParamsV03::from(request)), Some(body))
             }
         };
-        Ok((Ask { method, params, verb: Verb::POST, path, query: Vec::new(), body }, extensions))
+        Ok((PeerOperation { method, params, verb: Verb::POST, path, query: Vec::new(), body }, extensions))
     }
 
-    fn subscribing(&self, task: &str, verb: Verb) -> Result<Ask> {
+    fn subscribing(&self, task: &str, verb: Verb) -> Result<PeerOperation> {
         let path = format!("/tasks/{}:subscribe", segment(task)?);
         let body = (verb == Verb::POST).then(Json::empty_object);
-        Ok(Ask { method: Method::SubscribeToTask, params: self.task_id(task), verb, path, query: Vec::new(), body })
+        Ok(PeerOperation {
+            method: Method::SubscribeToTask,
+            params: self.task_id(task),
+            verb,
+            path,
+            query: Vec::new(),
+            body,
+        })
     }
 
-    async fn task(&self, ask: Ask) -> Result<Told<Task>> {
+    async fn task(&self, ask: PeerOperation) -> Result<PeerEvent<Task>> {
         let said = self.call(&self.inner.guard, ask, &[]).await?;
         let task = match (self.inner.dialect.version, self.inner.dialect.binding) {
-            (Version::V10, _) => self.read::<Task>(&said)?,
-            (Version::V03, Binding::JsonRpc) => self.read::<v03::Task>(&said)?.into(),
-            (Version::V03, Binding::HttpJson | Binding::Grpc) => self.read::<v03::rest::Task>(&said)?.into(),
+            (PeerVersion::V10, _) => self.read::<Task>(&said)?,
+            (PeerVersion::V03, PeerBinding::JsonRpc) => self.read::<v03::TaskV03>(&said)?.into(),
+            (PeerVersion::V03, PeerBinding::HttpJson | PeerBinding::Grpc) => {
+                self.read::<v03::rest::RestTaskV03>(&said)?.into()
+            }
         };
-        Ok(Told::new(task, &said))
+        Ok(PeerEvent::new(task, &said))
     }
 
     fn read<T: DeserializeOwned>(&self, said: &Json) -> Result<T> {
         lenient::read(said).map_err(|error| self.inner.dialect.not_understood(error))
     }
 
-    async fn call(&self, guard: &Guard, ask: Ask, extensions: &[String]) -> Result<Json> {
-        let reply = self.open(guard, ask, extensions, Answer::Whole).await?.read().await?;
+    async fn call(&self, guard: &EgressGuard, ask: PeerOperation, extensions: &[String]) -> Result<Json> {
+        let reply = self.open(guard, ask, extensions, AnswerForm::Whole).await?.read().await?;
         if reply.is_success() {
             self.inner.dialect.unwrap(&reply.body)
         } else {
@@ -362,11 +376,11 @@ impl Peer {
     }
 
     fn is_grpc(&self) -> bool {
-        self.inner.interface.binding == Binding::Grpc
+        self.inner.interface.binding == PeerBinding::Grpc
     }
 
-    fn grpc<'a>(&'a self, guard: &'a Guard, extensions: &[String]) -> grpc::Caller<'a> {
-        grpc::Caller {
+    fn grpc<'a>(&'a self, guard: &'a EgressGuard, extensions: &[String]) -> grpc::GrpcCaller<'a> {
+        grpc::GrpcCaller {
             guard,
             interface: &self.inner.interface,
             dialect: &self.inner.dialect,
@@ -383,9 +397,15 @@ impl Peer {
         all
     }
 
-    async fn open(&self, guard: &Guard, ask: Ask, extensions: &[String], answer: Answer) -> Result<Opened> {
+    async fn open(
+        &self,
+        guard: &EgressGuard,
+        ask: PeerOperation,
+        extensions: &[String],
+        answer: AnswerForm,
+    ) -> Result<StreamedReply> {
         let all = self.all_extensions(extensions);
-        let around = Around {
+        let around = PeerRequestContext {
             interface: &self.inner.interface,
             credentials: &self.inner.credentials,
             place: &self.inner.place,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use attache_protocol::{
     Json,
-    wire::a2a::{Method, Request as RpcRequest},
+    wire::a2a::{Method, RpcRequest},
 };
 use bytes::Bytes;
 use reqwest::{
@@ -13,15 +13,15 @@ use reqwest::{
 };
 
 use super::{
-    Credentials, Error, Interface, Result,
-    credentials::Place,
-    dialect::{Binding, Version},
+    Error, PeerCredentials, PeerInterface, Result,
+    credentials::KeyPlacement,
+    dialect::{PeerBinding, PeerVersion},
 };
-use crate::egress::{Checked, Guard, Request};
+use crate::egress::{CheckedUrl, EgressGuard, EgressRequest};
 
 /// What is asked, in the words of both bindings.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct PeerOperation {
     pub(super) method: Method,
     /// Of JSON-RPC, in the peer's version.
     pub(super) params: Json,
@@ -35,17 +35,17 @@ pub(super) struct Ask {
 
 /// What every request of a caller carries besides what it asks.
 #[derive(Debug)]
-pub(super) struct Around<'a> {
-    pub(super) interface: &'a Interface,
-    pub(super) credentials: &'a Credentials,
-    pub(super) place: &'a Place,
+pub(super) struct PeerRequestContext<'a> {
+    pub(super) interface: &'a PeerInterface,
+    pub(super) credentials: &'a PeerCredentials,
+    pub(super) place: &'a KeyPlacement,
     pub(super) traceparent: Option<&'a str>,
     pub(super) extensions: &'a [String],
 }
 
 /// Whether the answer is one text or a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum AnswerForm {
     Whole,
     Stream,
 }
@@ -55,33 +55,39 @@ const EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
 const OLD_EXTENSIONS: HeaderName = HeaderName::from_static("x-a2a-extensions");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-// === impl Around ===
+// === impl PeerRequestContext ===
 
-impl Around<'_> {
-    pub(super) fn build(&self, guard: &Guard, ask: Ask, id: u64, answer: Answer) -> Result<(Checked, Request)> {
-        let Interface { url, version, binding, tenant } = self.interface;
+impl PeerRequestContext<'_> {
+    pub(super) fn build(
+        &self,
+        guard: &EgressGuard,
+        ask: PeerOperation,
+        id: u64,
+        answer: AnswerForm,
+    ) -> Result<(CheckedUrl, EgressRequest)> {
+        let PeerInterface { url, version, binding, tenant } = self.interface;
         // The text as the card has it is judged first: what comes after is read from it.
         guard.check(url)?;
         let origin = crate::egress::origin(url);
         let mut url = Url::parse(url).map_err(|error| Error::not_understood(origin, error))?;
         let (verb, body) = match binding {
-            Binding::JsonRpc => {
+            PeerBinding::JsonRpc => {
                 let method = match version {
-                    Version::V10 => Some(ask.method.name()),
-                    Version::V03 => ask.method.old_name(),
+                    PeerVersion::V10 => Some(ask.method.name()),
+                    PeerVersion::V03 => ask.method.old_name(),
                 };
                 let method = method.ok_or(Error::Unsupported { version: version.as_str(), what: ask.method.name() })?;
                 let (method, params, id) = (method.to_owned(), Some(ask.params), Some(Json::of(&id)));
                 (Verb::POST, Some(Json::of(&RpcRequest { jsonrpc: "2.0".to_owned(), id, method, params })))
             }
-            Binding::HttpJson | Binding::Grpc => {
+            PeerBinding::HttpJson | PeerBinding::Grpc => {
                 let mut path = url.path().trim_end_matches('/').to_owned();
                 if let Some(tenant) = tenant {
                     path.push('/');
                     path.push_str(&segment(tenant)?);
                 }
                 // 0.3 has its own number in every path.
-                if *version == Version::V03 {
+                if *version == PeerVersion::V03 {
                     path.push_str("/v1");
                 }
                 path.push_str(&ask.path);
@@ -94,8 +100,8 @@ impl Around<'_> {
         };
         let mut headers = HeaderMap::new();
         let accept = match answer {
-            Answer::Whole => "application/json, application/a2a+json",
-            Answer::Stream => "text/event-stream, application/json",
+            AnswerForm::Whole => "application/json, application/a2a+json",
+            AnswerForm::Stream => "text/event-stream, application/json",
         };
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
         if body.is_some() {
@@ -104,19 +110,19 @@ impl Around<'_> {
         self.service_parameters(&mut headers);
         self.credentials.apply(self.place, &mut url, &mut headers)?;
         let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.get().to_owned()));
-        Ok((guard.check(url.as_str())?, Request { method: verb, headers, body }))
+        Ok((guard.check(url.as_str())?, EgressRequest { method: verb, headers, body }))
     }
 
     pub(super) fn service_parameters(&self, headers: &mut HeaderMap) {
         if let Ok(extensions) = HeaderValue::from_str(&self.extensions.join(", "))
             && !self.extensions.is_empty()
         {
-            if self.interface.version == Version::V03 {
+            if self.interface.version == PeerVersion::V03 {
                 headers.insert(OLD_EXTENSIONS, extensions.clone());
             }
             headers.insert(EXTENSIONS, extensions);
         }
-        if self.interface.version == Version::V10 {
+        if self.interface.version == PeerVersion::V10 {
             headers.insert(VERSION, HeaderValue::from_static("1.0"));
         }
         if let Some(traceparent) = self.traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use attache_protocol::{Json, Pin, json::Members, wire::a2a::AgentCardSignature};
+use attache_protocol::{Json, KeyPin, json::Members, wire::a2a::AgentCardSignature};
 use aws_lc_rs::{
     digest,
     signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey},
@@ -10,14 +10,14 @@ use aws_lc_rs::{
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde::Deserialize;
 
-use super::jcs::{Empties, NoForm, canonical_without};
+use super::jcs::{CanonicalFormError, EmptyMembers, canonical_without};
 
 /// The member of a card that its own signatures cannot cover.
 pub const SIGNATURES: &str = "signatures";
 
 /// What a signature says about itself, under its own protection.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Header {
+pub struct SignatureHeader {
     pub alg: String,
     #[serde(default)]
     pub kid: Option<String>,
@@ -30,13 +30,13 @@ pub struct Header {
 
 /// A public key that signatures of cards are verified with.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Key {
+pub struct CardVerifyingKey {
     kid: Option<String>,
-    point: Point,
+    point: KeyPoint,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum Point {
+enum KeyPoint {
     /// `0x04`, then both coordinates.
     P256([u8; 65]),
     Ed25519([u8; 32]),
@@ -44,9 +44,9 @@ enum Point {
 
 /// Why a signature is not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unverified {
+pub enum SignatureError {
     #[error("the card cannot be signed: {0}")]
-    Card(#[from] NoForm),
+    Card(#[from] CanonicalFormError),
     #[error("its header cannot be read")]
     Header,
     #[error("its header asks for `{0}`, which is not understood here")]
@@ -66,7 +66,7 @@ pub enum Unverified {
 /// A key or a set of keys that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this is no public key for signatures of cards: write a JWK or a JWKS with P-256 or Ed25519 keys")]
-pub struct NoKeys;
+pub struct KeySetError;
 
 #[derive(Deserialize)]
 struct Jwk {
@@ -85,25 +85,25 @@ struct Jwk {
 
 /// By what a card is known: the SHA-256 of its canonical form without its signatures, so that signing it anew or writing
 /// it with other blanks changes nothing.
-pub fn fingerprint(card: &Json) -> Result<Pin, NoForm> {
-    let form = canonical_without(card, SIGNATURES, Empties::Kept)?;
+pub fn fingerprint(card: &Json) -> Result<KeyPin, CanonicalFormError> {
+    let form = canonical_without(card, SIGNATURES, EmptyMembers::Kept)?;
     let digest = digest::digest(&digest::SHA256, form.as_bytes());
-    Ok(Pin::from_digest(digest.as_ref().try_into().expect("SHA-256 gives 32 bytes")))
+    Ok(KeyPin::from_digest(digest.as_ref().try_into().expect("SHA-256 gives 32 bytes")))
 }
 
 /// Whether one of the keys made this signature of this card.
-pub fn verify(card: &Json, signature: &AgentCardSignature, keys: &[Key]) -> Result<(), Unverified> {
-    let header = Header::read(signature)?;
+pub fn verify(card: &Json, signature: &AgentCardSignature, keys: &[CardVerifyingKey]) -> Result<(), SignatureError> {
+    let header = SignatureHeader::read(signature)?;
     if !matches!(header.alg.as_str(), "ES256" | "EdDSA" | "Ed25519") {
-        return Err(Unverified::Algorithm(header.alg));
+        return Err(SignatureError::Algorithm(header.alg));
     }
     let mut fitting = keys.iter().filter(|key| key.fits(&header)).peekable();
     if fitting.peek().is_none() {
-        return Err(Unverified::NoKey);
+        return Err(SignatureError::NoKey);
     }
-    let bytes = Base64UrlUnpadded::decode_vec(&signature.signature).map_err(|_| Unverified::Signature)?;
+    let bytes = Base64UrlUnpadded::decode_vec(&signature.signature).map_err(|_| SignatureError::Signature)?;
     // The standard wants what is empty left out before; not every signer does so, and a card may come with it.
-    let forms = [Empties::Kept, Empties::Dropped].map(|empties| canonical_without(card, SIGNATURES, empties));
+    let forms = [EmptyMembers::Kept, EmptyMembers::Dropped].map(|empties| canonical_without(card, SIGNATURES, empties));
     let mut signed = Vec::new();
     for form in forms {
         signed.push(format!("{}.{}", signature.protected, Base64UrlUnpadded::encode_string(form?.as_bytes())));
@@ -111,43 +111,43 @@ pub fn verify(card: &Json, signature: &AgentCardSignature, keys: &[Key]) -> Resu
     if fitting.any(|key| signed.iter().any(|signed| key.made(signed.as_bytes(), &bytes))) {
         Ok(())
     } else {
-        Err(Unverified::Signature)
+        Err(SignatureError::Signature)
     }
 }
 
 /// Whether this key, a JWK, made this signature of this text.
-pub fn verify_text(text: &str, signature: &str, key: &Json) -> Result<(), Unverified> {
-    let keys = Key::read_all(key).map_err(|_| Unverified::NoKey)?;
-    let bytes = Base64UrlUnpadded::decode_vec(signature).map_err(|_| Unverified::Signature)?;
-    if keys.iter().any(|key| key.made(text.as_bytes(), &bytes)) { Ok(()) } else { Err(Unverified::Signature) }
+pub fn verify_text(text: &str, signature: &str, key: &Json) -> Result<(), SignatureError> {
+    let keys = CardVerifyingKey::read_all(key).map_err(|_| SignatureError::NoKey)?;
+    let bytes = Base64UrlUnpadded::decode_vec(signature).map_err(|_| SignatureError::Signature)?;
+    if keys.iter().any(|key| key.made(text.as_bytes(), &bytes)) { Ok(()) } else { Err(SignatureError::Signature) }
 }
 
-// === impl Header ===
+// === impl SignatureHeader ===
 
-impl Header {
-    pub fn read(signature: &AgentCardSignature) -> Result<Self, Unverified> {
-        let bytes = Base64UrlUnpadded::decode_vec(&signature.protected).map_err(|_| Unverified::Header)?;
-        let header: Self = serde_json::from_slice(&bytes).map_err(|_| Unverified::Header)?;
+impl SignatureHeader {
+    pub fn read(signature: &AgentCardSignature) -> Result<Self, SignatureError> {
+        let bytes = Base64UrlUnpadded::decode_vec(&signature.protected).map_err(|_| SignatureError::Header)?;
+        let header: Self = serde_json::from_slice(&bytes).map_err(|_| SignatureError::Header)?;
         match header.crit.as_deref() {
             None => Ok(header),
-            Some([]) => Err(Unverified::Header),
-            Some([first, ..]) => Err(Unverified::Critical(first.clone())),
+            Some([]) => Err(SignatureError::Header),
+            Some([first, ..]) => Err(SignatureError::Critical(first.clone())),
         }
     }
 }
 
-// === impl Key ===
+// === impl CardVerifyingKey ===
 
-impl Key {
+impl CardVerifyingKey {
     /// The keys of a JWKS, or of one JWK alone. Keys of other kinds are passed over.
-    pub fn read_all(text: &Json) -> Result<Vec<Self>, NoKeys> {
-        let members: Members = text.parse().map_err(|_| NoKeys)?;
+    pub fn read_all(text: &Json) -> Result<Vec<Self>, KeySetError> {
+        let members: Members = text.parse().map_err(|_| KeySetError)?;
         let entries = match members.find("keys") {
-            Some(keys) => keys.parse::<Vec<Json>>().map_err(|_| NoKeys)?,
+            Some(keys) => keys.parse::<Vec<Json>>().map_err(|_| KeySetError)?,
             None => vec![text.clone()],
         };
         let keys: Vec<_> = entries.iter().filter_map(Self::read).collect();
-        if keys.is_empty() { Err(NoKeys) } else { Ok(keys) }
+        if keys.is_empty() { Err(KeySetError) } else { Ok(keys) }
     }
 
     fn read(text: &Json) -> Option<Self> {
@@ -157,12 +157,12 @@ impl Key {
         }
         let bytes = |text: &str| -> Option<[u8; 32]> { Base64UrlUnpadded::decode_vec(text).ok()?.try_into().ok() };
         let point = match (jwk.kty.as_str(), jwk.crv.as_str()) {
-            ("OKP", "Ed25519") => Point::Ed25519(bytes(&jwk.x)?),
+            ("OKP", "Ed25519") => KeyPoint::Ed25519(bytes(&jwk.x)?),
             ("EC", "P-256") => {
                 let mut point = [4; 65];
                 point[1..33].copy_from_slice(&bytes(&jwk.x)?);
                 point[33..].copy_from_slice(&bytes(&jwk.y)?);
-                Point::P256(point)
+                KeyPoint::P256(point)
             }
             _ => return None,
         };
@@ -170,10 +170,10 @@ impl Key {
     }
 
     /// The header chooses among the keys, and the key decides the algorithm.
-    fn fits(&self, header: &Header) -> bool {
+    fn fits(&self, header: &SignatureHeader) -> bool {
         let is_kind = match self.point {
-            Point::P256(_) => header.alg == "ES256",
-            Point::Ed25519(_) => header.alg != "ES256",
+            KeyPoint::P256(_) => header.alg == "ES256",
+            KeyPoint::Ed25519(_) => header.alg != "ES256",
         };
         let is_named = match (&header.kid, &self.kid) {
             (Some(wanted), Some(kid)) => wanted == kid,
@@ -184,18 +184,18 @@ impl Key {
 
     fn made(&self, signed: &[u8], signature: &[u8]) -> bool {
         match &self.point {
-            Point::P256(point) => UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(signed, signature),
-            Point::Ed25519(point) => UnparsedPublicKey::new(&ED25519, point).verify(signed, signature),
+            KeyPoint::P256(point) => UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(signed, signature),
+            KeyPoint::Ed25519(point) => UnparsedPublicKey::new(&ED25519, point).verify(signed, signature),
         }
         .is_ok()
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for CardVerifyingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.point {
-            Point::P256(_) => "P-256",
-            Point::Ed25519(_) => "Ed25519",
+            KeyPoint::P256(_) => "P-256",
+            KeyPoint::Ed25519(_) => "Ed25519",
         };
         f.debug_struct("Key").field("kid", &self.kid).field("kind", &kind).finish_non_exhaustive()
     }

@@ -3,18 +3,18 @@
 use attache_protocol::wire::access::{AccessDecision, AccessRules, CheckAccess, SetAccessRules};
 use reqwest::Method;
 
-use crate::{Hub, Result, hub::Ask};
+use crate::{HubClient, Result, hub::HubRequest};
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     pub async fn access_rules(&self) -> Result<AccessRules> {
         self.get(self.api(&["permission-rules"])).await
     }
 
     /// Replaces the rules as a whole.
     pub async fn set_access_rules(&self, request: &SetAccessRules) -> Result<AccessRules> {
-        self.ask(&Ask::new(Method::PUT, self.api(&["permission-rules"])).json(request)).await
+        self.ask(&HubRequest::new(Method::PUT, self.api(&["permission-rules"])).json(request)).await
     }
 
     /// What the rules in force say about an agent and a thing, and which of them decides.

@@ -3,16 +3,16 @@
 use attache_protocol::wire::account::{Account, AccountList, AccountRequest, TrustRequest};
 use reqwest::Method;
 
-use crate::{Hub, Page, Result, hub::Ask};
+use crate::{HubClient, PageQuery, Result, hub::HubRequest};
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     pub async fn create_account(&self, request: &AccountRequest) -> Result<Account> {
         self.post(self.api(&["agent-accounts"]), request).await
     }
 
-    pub async fn accounts(&self, page: &Page) -> Result<AccountList> {
+    pub async fn accounts(&self, page: &PageQuery) -> Result<AccountList> {
         let mut url = self.api(&["agent-accounts"]);
         page.write(&mut url);
         self.get(url).await
@@ -24,7 +24,7 @@ impl Hub {
     }
 
     pub async fn update_account(&self, agent: &str, change: &AccountRequest) -> Result<Account> {
-        self.ask(&Ask::new(Method::PATCH, self.api(&["agent-accounts", agent])).json(change)).await
+        self.ask(&HubRequest::new(Method::PATCH, self.api(&["agent-accounts", agent])).json(change)).await
     }
 
     /// Trusts the card that an outside agent shows now.

@@ -4,7 +4,7 @@ use std::{fmt, io, ops::RangeFrom, time::Duration};
 
 use attache_protocol::{
     ArtifactId, WorkspaceId,
-    wire::artifact::{Artifact, ArtifactList},
+    wire::artifact::{ArtifactList, WorkspaceArtifact},
 };
 use bytes::Bytes;
 use futures_util::stream;
@@ -14,11 +14,11 @@ use reqwest::{
 };
 use tokio::{fs::File, io::AsyncReadExt as _};
 
-use crate::{Hub, Page, Result};
+use crate::{HubClient, PageQuery, Result};
 
 /// The bytes of an artifact, on the way up.
 #[derive(Debug)]
-pub enum Upload {
+pub enum ArtifactSource {
     Bytes(Bytes),
     /// The first `size` bytes of a file, from where it stands.
     File {
@@ -28,8 +28,8 @@ pub enum Upload {
 }
 
 /// The bytes of an artifact, on the way down.
-pub struct Download {
-    hub: Hub,
+pub struct ArtifactDownload {
+    hub: HubClient,
     response: Response,
     pub media_type: Option<String>,
     /// How many bytes are to come.
@@ -38,25 +38,25 @@ pub struct Download {
 
 const PART: usize = 64 << 10;
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     /// Stores bytes under a name of the workspace.
     pub async fn put_artifact(
         &self,
         workspace: WorkspaceId,
         name: &str,
         media_type: Option<&str>,
-        upload: Upload,
-    ) -> Result<Artifact> {
+        upload: ArtifactSource,
+    ) -> Result<WorkspaceArtifact> {
         let url = self.api(&["workspaces", &workspace.to_string(), "artifacts", name]);
         let mut request = self.request(Method::PUT, url).header(ACCEPT, "application/json");
         if let Some(media_type) = media_type {
             request = request.header(CONTENT_TYPE, media_type);
         }
         let request = match upload {
-            Upload::Bytes(bytes) => request.timeout(self.transfer(bytes.len() as u64)).body(bytes),
-            Upload::File { file, size } => request
+            ArtifactSource::Bytes(bytes) => request.timeout(self.transfer(bytes.len() as u64)).body(bytes),
+            ArtifactSource::File { file, size } => request
                 .timeout(self.transfer(size))
                 .header(CONTENT_LENGTH, size)
                 .body(Body::wrap_stream(stream::try_unfold(file.take(size), read_part))),
@@ -67,29 +67,29 @@ impl Hub {
         if (200..300).contains(&status) { self.decode(&body) } else { Err(self.refused(status, &body)) }
     }
 
-    pub async fn artifacts(&self, workspace: WorkspaceId, page: &Page) -> Result<ArtifactList> {
+    pub async fn artifacts(&self, workspace: WorkspaceId, page: &PageQuery) -> Result<ArtifactList> {
         let mut url = self.api(&["workspaces", &workspace.to_string(), "artifacts"]);
         page.write(&mut url);
         self.get(url).await
     }
 
     /// What is known about an artifact, without its bytes.
-    pub async fn artifact_info(&self, artifact: ArtifactId) -> Result<Artifact> {
+    pub async fn artifact_info(&self, artifact: ArtifactId) -> Result<WorkspaceArtifact> {
         let mut url = self.api(&["artifacts", &artifact.to_string()]);
         url.query_pairs_mut().append_pair("meta", "1");
         self.get(url).await
     }
 
-    pub async fn artifact(&self, artifact: ArtifactId) -> Result<Download> {
+    pub async fn artifact(&self, artifact: ArtifactId) -> Result<ArtifactDownload> {
         self.download(artifact, None).await
     }
 
     /// The rest of an artifact, to go on with a transfer that broke.
-    pub async fn artifact_from(&self, artifact: ArtifactId, range: RangeFrom<u64>) -> Result<Download> {
+    pub async fn artifact_from(&self, artifact: ArtifactId, range: RangeFrom<u64>) -> Result<ArtifactDownload> {
         self.download(artifact, Some(range.start)).await
     }
 
-    async fn download(&self, artifact: ArtifactId, from: Option<u64>) -> Result<Download> {
+    async fn download(&self, artifact: ArtifactId, from: Option<u64>) -> Result<ArtifactDownload> {
         let mut request = self.request(Method::GET, self.api(&["artifacts", &artifact.to_string()]));
         if let Some(from) = from {
             request = request.header(RANGE, format!("bytes={from}-"));
@@ -105,7 +105,7 @@ impl Hub {
         }
         let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let size = response.content_length();
-        Ok(Download { hub: self.clone(), response, media_type, size })
+        Ok(ArtifactDownload { hub: self.clone(), response, media_type, size })
     }
 
     /// A transfer may take as long as a slow line needs: 64 KiB a second on top of the usual limit.
@@ -120,16 +120,16 @@ async fn read_part(mut file: tokio::io::Take<File>) -> io::Result<Option<(Bytes,
     Ok((read > 0).then(|| (part.into(), file)))
 }
 
-// === impl Download ===
+// === impl ArtifactDownload ===
 
-impl Download {
+impl ArtifactDownload {
     /// The next part, or none after the last. A connection that breaks off is an error, never a short artifact.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
         self.response.chunk().await.map_err(|error| self.hub.unreachable(&error))
     }
 }
 
-impl fmt::Debug for Download {
+impl fmt::Debug for ArtifactDownload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Download").field("media_type", &self.media_type).field("size", &self.size).finish()
     }

@@ -2,23 +2,23 @@
 
 use attache_protocol::{
     ChannelId,
-    wire::channel::{Channel, ChannelEventPage, ChannelList, Connection},
+    wire::channel::{Channel, ChannelEventPage, ChannelList, ConnectionState},
 };
 
-use crate::{Hub, Page, Result};
+use crate::{HubClient, PageQuery, Result};
 
 /// Which channels to list, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChannelFilter {
-    pub status: Option<Connection>,
+    pub status: Option<ConnectionState>,
     /// An agent's id or name.
     pub agent: Option<String>,
-    pub page: Page,
+    pub page: PageQuery,
 }
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     pub async fn channels(&self, filter: &ChannelFilter) -> Result<ChannelList> {
         let mut url = self.api(&["channels"]);
         if let Some(status) = filter.status {
@@ -39,7 +39,7 @@ impl Hub {
     pub async fn channel_events(&self, channel: ChannelId, after: i64, limit: Option<u32>) -> Result<ChannelEventPage> {
         let mut url = self.api(&["channels", &channel.to_string(), "events"]);
         url.query_pairs_mut().append_pair("after", &after.to_string());
-        Page { limit, cursor: None }.write(&mut url);
+        PageQuery { limit, cursor: None }.write(&mut url);
         self.get(url).await
     }
 }

@@ -7,8 +7,8 @@ use attache_protocol::{
 use reqwest::Method;
 
 use crate::{
-    Hub, Page, Result,
-    hub::{Ask, Repeat},
+    HubClient, PageQuery, Result,
+    hub::{HubRequest, RetrySafety},
 };
 
 /// Which deliveries to list, newest first.
@@ -16,12 +16,12 @@ use crate::{
 pub struct DeliveryFilter {
     pub state: Option<DeliveryState>,
     pub run: Option<RunId>,
-    pub page: Page,
+    pub page: PageQuery,
 }
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     pub async fn deliveries(&self, filter: &DeliveryFilter) -> Result<DeliveryList> {
         let mut url = self.api(&["deliveries"]);
         if let Some(state) = filter.state {
@@ -41,7 +41,7 @@ impl Hub {
     /// One more try, now, also of what was delivered. Not repeated by itself: each is a try of its own.
     pub async fn resend_delivery(&self, delivery: DeliveryId) -> Result<Delivery> {
         let url = self.api(&["deliveries", &delivery.to_string(), "resend"]);
-        self.ask(&Ask::new(Method::POST, url).repeat(Repeat::Never)).await
+        self.ask(&HubRequest::new(Method::POST, url).retry_safety(RetrySafety::Never)).await
     }
 
     /// What the caller's own deliveries are signed with or, with an agent, what that agent's approval webhook is signed with.

@@ -4,15 +4,15 @@ use attache_protocol::{GrantId, wire::permission::GrantList};
 use reqwest::Method;
 
 use crate::{
-    Hub, Page, Result,
-    hub::{Ask, Repeat},
+    HubClient, PageQuery, Result,
+    hub::{HubRequest, RetrySafety},
 };
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     /// Newest first, with those that were revoked or have ended.
-    pub async fn grants(&self, page: &Page) -> Result<GrantList> {
+    pub async fn grants(&self, page: &PageQuery) -> Result<GrantList> {
         let mut url = self.api(&["permission-grants"]);
         page.write(&mut url);
         self.get(url).await
@@ -21,6 +21,6 @@ impl Hub {
     /// Revoking again changes nothing.
     pub async fn revoke_grant(&self, grant: GrantId) -> Result<()> {
         let url = self.api(&["permission-grants", &grant.to_string()]);
-        self.send(&Ask::new(Method::DELETE, url).repeat(Repeat::Safe)).await.map(drop)
+        self.send(&HubRequest::new(Method::DELETE, url).retry_safety(RetrySafety::Safe)).await.map(drop)
     }
 }

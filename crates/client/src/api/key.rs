@@ -5,17 +5,17 @@ use attache_protocol::{
     wire::key::{CreateKeyRequest, CreatedKey, KeyList},
 };
 
-use crate::{Hub, Page, Result};
+use crate::{HubClient, PageQuery, Result};
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     /// The answer is the only place that shows the key.
     pub async fn create_key(&self, request: &CreateKeyRequest) -> Result<CreatedKey> {
         self.post(self.api(&["api-keys"]), request).await
     }
 
-    pub async fn keys(&self, page: &Page) -> Result<KeyList> {
+    pub async fn keys(&self, page: &PageQuery) -> Result<KeyList> {
         let mut url = self.api(&["api-keys"]);
         page.write(&mut url);
         self.get(url).await

@@ -3,12 +3,12 @@
 mod access;
 mod account;
 pub(crate) mod artifact;
-mod ask;
 pub(crate) mod channel;
 mod conversation;
 mod delegations;
 pub(crate) mod delivery;
 mod grant;
+mod input_request;
 mod key;
 mod names;
 pub(crate) mod pairing;

@@ -10,11 +10,11 @@ use attache_protocol::{
 use reqwest::Method;
 use serde::Serialize;
 
-use crate::{Hub, Result, hub::Ask};
+use crate::{HubClient, Result, hub::HubRequest};
 
 /// What a device gets once it is paired.
 #[derive(Debug, Clone)]
-pub struct Attached {
+pub struct AttachedRuntime {
     pub agent_id: AgentId,
     /// What the agent is called, where the hub says so.
     pub agent_name: Option<String>,
@@ -36,10 +36,10 @@ pub struct PairingTicket {
 }
 
 #[derive(Debug, Clone)]
-pub enum Polled {
+pub enum PairingPoll {
     /// Nobody has decided yet.
     Pending,
-    Attached(Attached),
+    Attached(AttachedRuntime),
 }
 
 /// Bodies that hold a secret are written here and nowhere else, because secrets do not serialise.
@@ -57,12 +57,12 @@ struct PollBody<'a> {
     poll_token: &'a str,
 }
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     /// A new code for an agent; the answer is the only place that shows it.
     pub async fn create_pairing_code(&self, agent: &str) -> Result<PairingCodeResponse> {
-        self.ask(&Ask::new(Method::POST, self.api(&["agent-accounts", agent, "pairing-codes"]))).await
+        self.ask(&HubRequest::new(Method::POST, self.api(&["agent-accounts", agent, "pairing-codes"]))).await
     }
 
     /// Redeems a code. Never repeated: a code works once.
@@ -71,10 +71,10 @@ impl Hub {
         code: &Secret<String>,
         device_name: Option<&str>,
         labels: Option<&Json>,
-    ) -> Result<Attached> {
+    ) -> Result<AttachedRuntime> {
         let body = AttachBody { pairing_token: code.expose(), device_name, labels };
         let url = self.api(&["agent-runtimes", "runtime", "attach-via-pairing"]);
-        self.post::<_, AttachResponse>(url, &body).await.map(Attached::from)
+        self.post::<_, AttachResponse>(url, &body).await.map(AttachedRuntime::from)
     }
 
     /// Asks for a code to show on the device.
@@ -93,12 +93,12 @@ impl Hub {
     }
 
     /// Whether a person has confirmed the device yet.
-    pub async fn poll_pairing(&self, poll_token: &Secret<String>) -> Result<Polled> {
+    pub async fn poll_pairing(&self, poll_token: &Secret<String>) -> Result<PairingPoll> {
         let url = self.api(&["agent-runtimes", "runtime", "pairing-requests", "poll"]);
-        let ask = Ask::new(Method::POST, url).json(&PollBody { poll_token: poll_token.expose() });
+        let ask = HubRequest::new(Method::POST, url).json(&PollBody { poll_token: poll_token.expose() });
         match self.send(&ask).await? {
-            (202, _) => Ok(Polled::Pending),
-            (_, body) => Ok(Polled::Attached(self.decode::<AttachResponse>(&body)?.into())),
+            (202, _) => Ok(PairingPoll::Pending),
+            (_, body) => Ok(PairingPoll::Attached(self.decode::<AttachResponse>(&body)?.into())),
         }
     }
 
@@ -110,13 +110,13 @@ impl Hub {
     /// Pairs the device that shows `code` with an agent, or rejects it.
     pub async fn decide_pairing(&self, code: &str, decision: &PairingDecision) -> Result<()> {
         let url = self.api(&["pairing-requests", code, "decision"]);
-        self.send(&Ask::new(Method::POST, url).json(decision)).await.map(drop)
+        self.send(&HubRequest::new(Method::POST, url).json(decision)).await.map(drop)
     }
 }
 
-// === impl Attached ===
+// === impl AttachedRuntime ===
 
-impl From<AttachResponse> for Attached {
+impl From<AttachResponse> for AttachedRuntime {
     fn from(response: AttachResponse) -> Self {
         let AttachResponse { agent_id, runtime_id, runtime_token, heartbeat_timeout_ms, agent_name } = response;
         let runtime_token = Secret::new(runtime_token);

@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use attache_protocol::{
     PermissionId, RunId,
-    rules::permission::State,
-    wire::permission::{AskPermission, DecisionRequest, PermissionAnswer, PermissionList, PermissionRequest},
+    rules::permission::PermissionState,
+    wire::permission::{CreatePermissionRequest, DecisionRequest, PermissionAnswer, PermissionList, PermissionRequest},
 };
 use reqwest::Method;
 
 use crate::{
-    Hub, Page, Result,
-    hub::{Ask, Repeat},
+    HubClient, PageQuery, Result,
+    hub::{HubRequest, RetrySafety},
 };
 
 /// Which permission requests to list, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PermissionFilter {
-    pub state: Option<State>,
+    pub state: Option<PermissionState>,
     pub run: Option<RunId>,
     /// An agent's id or name.
     pub agent: Option<String>,
-    pub page: Page,
+    pub page: PageQuery,
 }
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     pub async fn permissions(&self, filter: &PermissionFilter) -> Result<PermissionList> {
         let mut url = self.api(&["permission-requests"]);
         if let Some(state) = filter.state {
@@ -50,14 +50,14 @@ impl Hub {
     /// somebody else was first, [`crate::Error::decided`] says who.
     pub async fn decide(&self, permission: PermissionId, decision: &DecisionRequest) -> Result<PermissionRequest> {
         let url = self.api(&["permission-requests", &permission.to_string(), "decision"]);
-        self.ask(&Ask::new(Method::POST, url).json(decision).repeat(Repeat::Safe)).await
+        self.ask(&HubRequest::new(Method::POST, url).json(decision).retry_safety(RetrySafety::Safe)).await
     }
 
     /// The worker of a run asks for a risky step. With a name of its own for the question it may be repeated.
-    pub async fn ask_permission(&self, run: RunId, request: &AskPermission) -> Result<PermissionAnswer> {
-        let repeat = if request.request_id.is_some() { Repeat::Safe } else { Repeat::Never };
+    pub async fn request_permission(&self, run: RunId, request: &CreatePermissionRequest) -> Result<PermissionAnswer> {
+        let repeat = if request.request_id.is_some() { RetrySafety::Safe } else { RetrySafety::Never };
         let url = self.api(&["task-runs", &run.to_string(), "permission-requests"]);
-        self.ask(&Ask::new(Method::POST, url).json(request).repeat(repeat)).await
+        self.ask(&HubRequest::new(Method::POST, url).json(request).retry_safety(repeat)).await
     }
 
     /// The answer, waiting up to `wait` for it; its state is `pending` when nobody has decided by then.
@@ -69,6 +69,6 @@ impl Hub {
     ) -> Result<PermissionAnswer> {
         let mut url = self.api(&["task-runs", &run.to_string(), "permission-requests", &permission.to_string()]);
         url.query_pairs_mut().append_pair("wait_ms", &wait.as_millis().to_string());
-        self.ask(&Ask::new(Method::GET, url).repeat(Repeat::Safe).patience(wait)).await
+        self.ask(&HubRequest::new(Method::GET, url).retry_safety(RetrySafety::Safe).timeout(wait)).await
     }
 }

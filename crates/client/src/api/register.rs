@@ -3,11 +3,11 @@
 use attache_protocol::{AgentId, Secret, wire::channel::RegisterAgent};
 use serde::Deserialize;
 
-use crate::{Hub, Result};
+use crate::{HubClient, Result};
 
 /// A registered agent and the only copy of its key.
 #[derive(Debug, Clone)]
-pub struct Registered {
+pub struct AgentWithKey {
     pub api_key: Secret<String>,
     /// The name under which it registered.
     pub agent_id: String,
@@ -16,19 +16,19 @@ pub struct Registered {
 
 /// Read here and nowhere else, because secrets do not deserialise.
 #[derive(Deserialize)]
-struct Answer {
+struct RegisterAnswer {
     api_key: String,
     agent_id: String,
     account_id: AgentId,
 }
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     /// Never repeated: every answer is a new key that replaces the one before.
-    pub async fn register_agent(&self, request: &RegisterAgent) -> Result<Registered> {
+    pub async fn register_agent(&self, request: &RegisterAgent) -> Result<AgentWithKey> {
         let url = self.address().url(&["api", "a2a", "register"]);
-        let Answer { api_key, agent_id, account_id } = self.post(url, request).await?;
-        Ok(Registered { api_key: Secret::new(api_key), agent_id, account_id })
+        let RegisterAnswer { api_key, agent_id, account_id } = self.post(url, request).await?;
+        Ok(AgentWithKey { api_key: Secret::new(api_key), agent_id, account_id })
     }
 }

@@ -2,7 +2,7 @@
 
 use attache_protocol::{
     ConversationId, RunId, Timestamp,
-    rules::run::Status,
+    rules::run::RunStatus,
     wire::{
         event::EventPage,
         run::{CancelRequest, CreateRunRequest, Run, RunList},
@@ -11,14 +11,14 @@ use attache_protocol::{
 use reqwest::Method;
 
 use crate::{
-    EventStream, Hub, Page, Result,
-    hub::{Ask, Repeat},
+    EventStream, HubClient, PageQuery, Result,
+    hub::{HubRequest, RetrySafety},
 };
 
 /// Which runs to list, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
-    pub status: Option<Status>,
+    pub status: Option<RunStatus>,
     /// An agent's id or name.
     pub agent: Option<String>,
     pub conversation: Option<ConversationId>,
@@ -30,16 +30,16 @@ pub struct RunFilter {
     pub caller: Option<String>,
     /// Only those whose task has this text in it.
     pub text: Option<String>,
-    pub page: Page,
+    pub page: PageQuery,
 }
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     /// Creates a run. With an idempotency key the request is repeated when its answer got lost, and makes one run.
     pub async fn create_run(&self, request: &CreateRunRequest) -> Result<Run> {
-        let repeat = if request.idempotency_key.is_some() { Repeat::Safe } else { Repeat::Never };
-        self.ask(&Ask::new(Method::POST, self.api(&["task-runs"])).json(request).repeat(repeat)).await
+        let repeat = if request.idempotency_key.is_some() { RetrySafety::Safe } else { RetrySafety::Never };
+        self.ask(&HubRequest::new(Method::POST, self.api(&["task-runs"])).json(request).retry_safety(repeat)).await
     }
 
     pub async fn run(&self, run: RunId) -> Result<Run> {
@@ -76,20 +76,20 @@ impl Hub {
     pub async fn cancel_run(&self, run: RunId, reason: Option<&str>) -> Result<Run> {
         let url = self.api(&["task-runs", &run.to_string(), "cancel"]);
         let body = CancelRequest { reason: reason.map(str::to_owned) };
-        self.ask(&Ask::new(Method::POST, url).json(&body).repeat(Repeat::Safe)).await
+        self.ask(&HubRequest::new(Method::POST, url).json(&body).retry_safety(RetrySafety::Safe)).await
     }
 
     /// Deletes a run that has ended, with its result and everything that belongs to it.
     pub async fn delete_run(&self, run: RunId) -> Result<()> {
         let url = self.api(&["task-runs", &run.to_string()]);
-        self.send(&Ask::new(Method::DELETE, url)).await.map(drop)
+        self.send(&HubRequest::new(Method::DELETE, url)).await.map(drop)
     }
 
     /// One page of the run's events, after the event with the seq `after`.
     pub async fn run_events(&self, run: RunId, after: i64, limit: Option<u32>) -> Result<EventPage> {
         let mut url = self.api(&["task-runs", &run.to_string(), "events"]);
         url.query_pairs_mut().append_pair("after", &after.to_string());
-        Page { limit, cursor: None }.write(&mut url);
+        PageQuery { limit, cursor: None }.write(&mut url);
         self.get(url).await
     }
 

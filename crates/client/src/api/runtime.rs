@@ -5,19 +5,19 @@ use attache_protocol::{
     wire::runtime::{Runtime, RuntimeList},
 };
 
-use crate::{Hub, Page, Result};
+use crate::{HubClient, PageQuery, Result};
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
-    pub async fn runtimes(&self, page: &Page) -> Result<RuntimeList> {
+impl HubClient {
+    pub async fn runtimes(&self, page: &PageQuery) -> Result<RuntimeList> {
         let mut url = self.api(&["agent-runtimes"]);
         page.write(&mut url);
         self.get(url).await
     }
 
     /// The devices of one agent, now and before.
-    pub async fn runtimes_of(&self, agent: &str, page: &Page) -> Result<RuntimeList> {
+    pub async fn runtimes_of(&self, agent: &str, page: &PageQuery) -> Result<RuntimeList> {
         let mut url = self.api(&["agent-runtimes"]);
         url.query_pairs_mut().append_pair("agent_id", agent);
         page.write(&mut url);

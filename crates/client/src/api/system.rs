@@ -4,26 +4,26 @@ use attache_protocol::{
     KeyId,
     wire::{
         audit::AuditPage,
-        session::{LoginLinkRequest, SessionList},
-        system::{Health, LoginLink},
+        session::{ConsoleSessionList, LoginLinkRequest},
+        system::{HubHealth, LoginLink},
     },
 };
 use reqwest::Method;
 
-use crate::{Hub, Page, Result, hub::Ask};
+use crate::{HubClient, PageQuery, Result, hub::HubRequest};
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
-    pub async fn health(&self) -> Result<Health> {
-        self.ask(&Ask::new(Method::GET, self.address().url(&["healthz"]))).await
+impl HubClient {
+    pub async fn health(&self) -> Result<HubHealth> {
+        self.ask(&HubRequest::new(Method::GET, self.address().url(&["healthz"]))).await
     }
 
     /// One page of the tenant's log, after the row with the seq `after`.
     pub async fn audit(&self, after: i64, limit: Option<u32>) -> Result<AuditPage> {
         let mut url = self.api(&["audit"]);
         url.query_pairs_mut().append_pair("after", &after.to_string());
-        Page { limit, cursor: None }.write(&mut url);
+        PageQuery { limit, cursor: None }.write(&mut url);
         self.get(url).await
     }
 
@@ -32,7 +32,7 @@ impl Hub {
         self.post(self.api(&["login-links"]), request).await
     }
 
-    pub async fn sessions(&self, page: &Page) -> Result<SessionList> {
+    pub async fn sessions(&self, page: &PageQuery) -> Result<ConsoleSessionList> {
         let mut url = self.api(&["sessions"]);
         page.write(&mut url);
         self.get(url).await

@@ -1,14 +1,14 @@
 //! Short-lived tokens.
 
-use attache_protocol::wire::token::{KeySet, Token, TokenRequest};
+use attache_protocol::wire::token::{IssuedToken, KeySet, TokenRequest};
 
-use crate::{Hub, Result};
+use crate::{HubClient, Result};
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     /// The answer is the only place that shows the token. It is worth what this client's key is worth, or less.
-    pub async fn create_token(&self, request: &TokenRequest) -> Result<Token> {
+    pub async fn create_token(&self, request: &TokenRequest) -> Result<IssuedToken> {
         self.post(self.api(&["tokens"]), request).await
     }
 

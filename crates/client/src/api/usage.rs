@@ -3,18 +3,18 @@
 use attache_protocol::wire::usage::{Quota, QuotaList, SetQuotaRequest, UsageRecordList, UsageReport};
 use reqwest::Method;
 
-use crate::{Hub, Page, Result, hub::Ask};
+use crate::{HubClient, PageQuery, Result, hub::HubRequest};
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     pub async fn quotas(&self) -> Result<QuotaList> {
         self.get(self.api(&["quotas"])).await
     }
 
     /// Sets the limits of a target; without any limit its quota is removed, and the answer is `None`.
     pub async fn set_quota(&self, request: &SetQuotaRequest) -> Result<Option<Quota>> {
-        let ask = Ask::new(Method::PUT, self.api(&["quotas"])).json(request);
+        let ask = HubRequest::new(Method::PUT, self.api(&["quotas"])).json(request);
         match self.send(&ask).await? {
             (204, _) => Ok(None),
             (200, body) => self.decode(&body).map(Some),
@@ -34,7 +34,7 @@ impl Hub {
     }
 
     /// What each call used, newest first.
-    pub async fn usage_records(&self, agent: Option<&str>, page: &Page) -> Result<UsageRecordList> {
+    pub async fn usage_records(&self, agent: Option<&str>, page: &PageQuery) -> Result<UsageRecordList> {
         let mut url = self.api(&["usage", "records"]);
         if let Some(agent) = agent {
             url.query_pairs_mut().append_pair("agent", agent);

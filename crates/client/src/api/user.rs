@@ -10,7 +10,7 @@ use attache_protocol::{
 use reqwest::Method;
 use serde::Serialize;
 
-use crate::{Hub, Page, Result, hub::Ask};
+use crate::{HubClient, PageQuery, Result, hub::HubRequest};
 
 /// A person to add.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +35,7 @@ pub struct UserChange {
 
 /// Written here and nowhere else, because secrets do not serialise.
 #[derive(Serialize)]
-struct Body<'a> {
+struct UserBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,11 +46,11 @@ struct Body<'a> {
     current_password: Option<&'a str>,
 }
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     pub async fn create_user(&self, user: &NewUser) -> Result<User> {
-        let body = Body {
+        let body = UserBody {
             name: Some(&user.name),
             role: user.role,
             password: user.password.as_ref().map(|password| password.expose().as_str()),
@@ -59,7 +59,7 @@ impl Hub {
         self.post(self.api(&["users"]), &body).await
     }
 
-    pub async fn users(&self, page: &Page) -> Result<UserList> {
+    pub async fn users(&self, page: &PageQuery) -> Result<UserList> {
         let mut url = self.api(&["users"]);
         page.write(&mut url);
         self.get(url).await
@@ -73,13 +73,13 @@ impl Hub {
     pub async fn update_user(&self, user: &str, change: &UserChange) -> Result<User> {
         let text = |secret: &'_ Option<Secret<String>>| secret.as_ref().map(|secret| secret.expose().clone());
         let (password, current) = (text(&change.password), text(&change.current_password));
-        let body = Body {
+        let body = UserBody {
             name: change.name.as_deref(),
             role: change.role,
             password: password.as_deref(),
             current_password: current.as_deref(),
         };
-        self.ask(&Ask::new(Method::PATCH, self.api(&["users", user])).json(&body)).await
+        self.ask(&HubRequest::new(Method::PATCH, self.api(&["users", user])).json(&body)).await
     }
 
     pub async fn remove_user(&self, user: &str) -> Result<()> {

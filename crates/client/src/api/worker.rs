@@ -14,11 +14,11 @@ use attache_protocol::{
 };
 use reqwest::Method;
 
-use crate::{Hub, Result, hub::Ask};
+use crate::{HubClient, Result, hub::HubRequest};
 
-// === impl Hub ===
+// === impl HubClient ===
 
-impl Hub {
+impl HubClient {
     pub async fn heartbeat(&self, request: &HeartbeatRequest) -> Result<HeartbeatResponse> {
         self.post(self.api(&["agent-runtimes", "runtime", "heartbeat"]), request).await
     }
@@ -40,7 +40,7 @@ impl Hub {
         if !enforces.is_empty() {
             url.query_pairs_mut().append_pair("enforces", &enforces.join(","));
         }
-        let answer: PullResponse = self.ask(&Ask::new(Method::POST, url).patience(wait)).await?;
+        let answer: PullResponse = self.ask(&HubRequest::new(Method::POST, url).timeout(wait)).await?;
         Ok(answer.task_run)
     }
 
@@ -60,6 +60,6 @@ impl Hub {
     /// Hands a claim back before its work has started.
     pub async fn release(&self, run: RunId, epoch: i64) -> Result<()> {
         let url = self.api(&["task-runs", &run.to_string(), "release"]);
-        self.send(&Ask::new(Method::POST, url).json(&ReleaseRequest { epoch })).await.map(drop)
+        self.send(&HubRequest::new(Method::POST, url).json(&ReleaseRequest { epoch })).await.map(drop)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::{
     Json,
     wire::{
-        call::{CallId, CallResult, CallStatus, Stats},
+        call::{CallId, CallResult, CallStats, CallStatus},
         output::OutputLocation,
     },
 };
@@ -24,12 +24,12 @@ pub struct CallReply {
     pub artifact_refs: Option<Json>,
     /// The summary is not all, or not exactly, what the agent printed: how long the whole is, and where.
     pub full_output: Option<OutputLocation>,
-    pub usage: Usage,
+    pub usage: CallUsage,
 }
 
 /// What the call took, as the agent reported it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Usage {
+pub struct CallUsage {
     pub duration: Duration,
     pub tokens: Option<f64>,
     /// In US dollars.
@@ -48,7 +48,7 @@ impl CallReply {
                 details: answer.details,
                 artifact_refs: answer.artifact_refs,
                 full_output: answer.full_output,
-                usage: Usage::from(&result.stats),
+                usage: CallUsage::from(&result.stats),
             }),
             (CallStatus::Failed | CallStatus::Cancelled, _) => {
                 let code = result.code.unwrap_or_else(|| "task_failed".to_owned());
@@ -68,10 +68,10 @@ pub(super) fn text(json: &Json) -> String {
     json.parse().unwrap_or_else(|_| json.get().to_owned())
 }
 
-// === impl Usage ===
+// === impl CallUsage ===
 
-impl From<&Stats> for Usage {
-    fn from(stats: &Stats) -> Self {
+impl From<&CallStats> for CallUsage {
+    fn from(stats: &CallStats) -> Self {
         let number = |given: &Option<Json>| given.as_ref().and_then(|number| number.parse().ok());
         Self {
             duration: Duration::from_millis(stats.duration_ms),

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use attache_protocol::{
     EventKind, Json,
-    wire::call::{CallId, Said, said},
+    wire::call::{CallEvent, CallId, call_event},
 };
 
 use super::{CallError, CallReply, reply::text};
-use crate::{EventStream, Hub};
+use crate::{EventStream, HubClient};
 
 /// Follows a call to its end. `next` may be dropped and called again; a connection that breaks is resumed where it broke.
 #[derive(Debug)]
 pub struct CallStream {
-    hub: Hub,
+    hub: HubClient,
     call: CallId,
     events: EventStream,
     /// The last event was read; what remains is the result.
@@ -23,7 +23,7 @@ pub struct CallStream {
 
 /// What somebody who watches a call is shown.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Update {
+pub enum CallUpdate {
     /// What the agent does, and how much is done, from 0 to 1.
     Progress { goal: Option<String>, progress: Option<f64> },
     /// What the agent says: `kind` is `chunk` (a piece of the answer), `thought`, `log`, `tool_call`, or what else happens.
@@ -35,7 +35,7 @@ pub enum Update {
 // === impl CallStream ===
 
 impl CallStream {
-    pub(super) fn new(hub: Hub, call: CallId) -> Self {
+    pub(super) fn new(hub: HubClient, call: CallId) -> Self {
         let events = hub.follow(call.run(), 0);
         Self { hub, call, events, is_last: false, ended: false }
     }
@@ -46,13 +46,13 @@ impl CallStream {
 
     /// How long the hub may be unreachable before the stream ends with an error; two minutes unless told.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.events = self.events.patience(patience);
+    pub fn timeout(mut self, patience: Duration) -> Self {
+        self.events = self.events.timeout(patience);
         self
     }
 
     /// The next update; none after the answer or an error. A call that failed is an error.
-    pub async fn next(&mut self) -> Option<Result<Update, CallError>> {
+    pub async fn next(&mut self) -> Option<Result<CallUpdate, CallError>> {
         if self.ended {
             return None;
         }
@@ -60,8 +60,8 @@ impl CallStream {
             match self.events.next().await {
                 Some(Ok(event)) if event.event_kind().is_some_and(EventKind::is_terminal) => self.is_last = true,
                 Some(Ok(event)) => {
-                    if let Some(said) = said(&event) {
-                        return Some(Ok(Update::from(said)));
+                    if let Some(said) = call_event(&event) {
+                        return Some(Ok(CallUpdate::from(said)));
                     }
                 }
                 Some(Err(error)) => {
@@ -77,15 +77,15 @@ impl CallStream {
             Err(error) => Err(error.into()),
         };
         self.ended = true;
-        Some(reply.map(Update::Completed))
+        Some(reply.map(CallUpdate::Completed))
     }
 
     /// The answer, whatever is said before it.
     pub async fn reply(mut self) -> Result<CallReply, CallError> {
         loop {
             match self.next().await {
-                Some(Ok(Update::Completed(reply))) => return Ok(reply),
-                Some(Ok(Update::Progress { .. } | Update::Message { .. })) => {}
+                Some(Ok(CallUpdate::Completed(reply))) => return Ok(reply),
+                Some(Ok(CallUpdate::Progress { .. } | CallUpdate::Message { .. })) => {}
                 Some(Err(error)) => return Err(error),
                 None => return Err(self.hub.bad_reply("a call's stream ended without its answer").into()),
             }
@@ -93,15 +93,15 @@ impl CallStream {
     }
 }
 
-// === impl Update ===
+// === impl CallUpdate ===
 
-impl From<Said> for Update {
-    fn from(said: Said) -> Self {
+impl From<CallEvent> for CallUpdate {
+    fn from(said: CallEvent) -> Self {
         match said {
-            Said::Progress(progress) => {
+            CallEvent::Progress(progress) => {
                 Self::Progress { goal: progress.goal.as_ref().map(text), progress: progress.progress }
             }
-            Said::Message(message) => {
+            CallEvent::Message(message) => {
                 Self::Message { kind: message.kind, text: message.text.as_ref().map(text), details: message.details }
             }
         }

@@ -8,16 +8,16 @@ use tokio::sync::oneshot;
 use crate::{Error, Result};
 
 #[derive(Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingReplies {
     answers: HashMap<String, oneshot::Sender<Result<Json>>>,
     /// By the seq of the frame, with its name: a refusal comes by name.
     acks: BTreeMap<i64, (String, oneshot::Sender<Result<()>>)>,
     pongs: VecDeque<(u64, oneshot::Sender<Result<()>>)>,
 }
 
-// === impl Pending ===
+// === impl PendingReplies ===
 
-impl Pending {
+impl PendingReplies {
     /// The same question again takes the place of the first, which nobody waits for any more.
     pub(crate) fn ask(&mut self, msg_id: String, answer: oneshot::Sender<Result<Json>>) {
         self.answers.insert(msg_id, answer);

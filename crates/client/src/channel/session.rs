@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use attache_protocol::{
     ChannelId, Code,
     env::Env,
-    wire::envelope::{Ack, Envelope, FrameType, Header, Refused, Register, Registered, Resume, Resumed, Token, Told},
+    wire::envelope::{
+        Ack, Envelope, EnvelopeHeader, FrameRefusalBody, FrameToken, FrameType, HubFrame, Register, RegisterResponse,
+        Resume, ResumeResponse,
+    },
 };
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use tokio::{
@@ -16,46 +19,47 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Event, Opened, Options, Outgoing, Peer, State, Want, What,
-    line::{Line, Way},
-    pending::Pending,
+    ChannelEvent, ChannelOpening, ChannelPeer, ChannelState, Options, OutgoingContent, OutgoingMessage,
+    ReplyExpectation,
+    pending::PendingReplies,
+    socket::{ChannelEndpoint, ChannelSocket},
 };
-use crate::{Backoff, Error, Refusal, Result};
+use crate::{Backoff, Error, HubRefusal, Result};
 
 /// The field that a hub names when it does not know the newest frame that we know.
 const LAST_SEQ: &str = "payload.last_seq";
 
-pub(crate) struct Keeper {
-    way: Arc<Way>,
+pub(crate) struct ChannelTask {
+    way: Arc<ChannelEndpoint>,
     options: Options,
-    peer: Arc<dyn Peer>,
-    queue: mpsc::Receiver<Outgoing>,
-    told: watch::Sender<State>,
+    peer: Arc<dyn ChannelPeer>,
+    queue: mpsc::Receiver<OutgoingMessage>,
+    told: watch::Sender<ChannelState>,
     close: CancellationToken,
     renewed: Arc<Notify>,
     /// What resumes the channel.
-    memory: Option<Memory>,
-    pending: Pending,
+    memory: Option<ResumeState>,
+    pending: PendingReplies,
 }
 
 /// What the owner of a channel wants of its line.
-pub(crate) struct Signals {
+pub(crate) struct ChannelSignals {
     pub(crate) close: CancellationToken,
     /// Open it again: the credential was replaced.
     pub(crate) renewed: Arc<Notify>,
 }
 
 /// Why a line ended.
-enum End {
+enum ConnectionEnd {
     Broken(Error),
     /// It is opened again at once, and nobody need know.
     Renewed,
 }
 
 /// What a channel remembers between two lines.
-struct Memory {
+struct ResumeState {
     channel: ChannelId,
-    token: Token,
+    token: FrameToken,
     /// The newest frame of the hub that was heard.
     last_seq: i64,
     /// The newest frame of ours.
@@ -63,8 +67,8 @@ struct Memory {
 }
 
 /// One open line.
-struct Session {
-    line: Line,
+struct ChannelConnection {
+    line: ChannelSocket,
     /// The name of the request that opens the channel, until it is answered.
     opening: Option<String>,
     heard_at: Instant,
@@ -76,36 +80,36 @@ struct Session {
 }
 
 /// How long the hub may take to answer `register` or `resume`.
-const OPENING: Duration = Duration::from_secs(10);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long writing may be stuck before the line is given up.
-const WRITING: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// So many frames are acknowledged together at most.
-const TOGETHER: u32 = 32;
+const MAX_WRITE_BATCH: u32 = 32;
 
-// === impl Keeper ===
+// === impl ChannelTask ===
 
-impl Keeper {
+impl ChannelTask {
     pub(crate) fn new(
-        way: Arc<Way>,
+        way: Arc<ChannelEndpoint>,
         options: Options,
-        peer: Arc<dyn Peer>,
-        queue: mpsc::Receiver<Outgoing>,
-        told: watch::Sender<State>,
-        Signals { close, renewed }: Signals,
+        peer: Arc<dyn ChannelPeer>,
+        queue: mpsc::Receiver<OutgoingMessage>,
+        told: watch::Sender<ChannelState>,
+        ChannelSignals { close, renewed }: ChannelSignals,
     ) -> Self {
-        Self { way, options, peer, queue, told, close, renewed, memory: None, pending: Pending::default() }
+        Self { way, options, peer, queue, told, close, renewed, memory: None, pending: PendingReplies::default() }
     }
 
     /// Keeps the channel until it is closed.
-    pub(crate) async fn keep(mut self) {
+    pub(crate) async fn run(mut self) {
         let (retry, unwanted) = (self.options.pace.retry, self.options.pace.unwanted);
         let mut backoff = Backoff::new(retry.0, retry.1);
         let mut slow = Backoff::new(unwanted.0, unwanted.1);
         while !self.close.is_cancelled() {
             let (end, lived) = self.live().await;
             let error = match end {
-                End::Broken(error) => error,
-                End::Renewed => {
+                ConnectionEnd::Broken(error) => error,
+                ConnectionEnd::Renewed => {
                     self.pending.fail(&self.way.broken("the channel is opened again with a new credential"));
                     continue;
                 }
@@ -119,8 +123,8 @@ impl Keeper {
                 slow.reset();
             }
             tracing::debug!(%error, "the channel is broken and will be opened again");
-            self.told.send_replace(State::Broken(error.clone()));
-            self.peer.hear(Event::Broken(error.clone()));
+            self.told.send_replace(ChannelState::Broken(error.clone()));
+            self.peer.receive(ChannelEvent::Broken(error.clone()));
             let wait = match &error {
                 Error::Unreachable { .. } | Error::Untrusted { .. } => backoff.next(&self.options.hub.env),
                 Error::Refused(refusal) if refusal.status >= 500 || refusal.status == 429 => {
@@ -137,26 +141,26 @@ impl Keeper {
     }
 
     /// One line, from its opening to its end; whether the hub knew the channel meanwhile.
-    async fn live(&mut self) -> (End, bool) {
+    async fn live(&mut self) -> (ConnectionEnd, bool) {
         let way = self.way.clone();
         let line = match self.meanwhile(way.open()).await {
             Some(Ok(line)) => line,
-            Some(Err(error)) => return (End::Broken(error), false),
-            None => return (End::Broken(self.way.broken("the channel was closed")), false),
+            Some(Err(error)) => return (ConnectionEnd::Broken(error), false),
+            None => return (ConnectionEnd::Broken(self.way.broken("the channel was closed")), false),
         };
         let now = Instant::now();
         let mut session =
-            Session { line, opening: None, heard_at: now, asked_at: None, pings: 0, unacknowledged: false };
+            ChannelConnection { line, opening: None, heard_at: now, asked_at: None, pings: 0, unacknowledged: false };
         let renewed = self.renewed.clone();
         let end = match self.begin(&mut session).await {
             Ok(()) => tokio::select! {
                 spoken = self.speak(&mut session) => match spoken {
-                    Ok(()) => End::Broken(self.way.broken("the hub closed the channel")),
-                    Err(error) => End::Broken(error),
+                    Ok(()) => ConnectionEnd::Broken(self.way.broken("the hub closed the channel")),
+                    Err(error) => ConnectionEnd::Broken(error),
                 },
-                () = renewed.notified() => End::Renewed,
+                () = renewed.notified() => ConnectionEnd::Renewed,
             },
-            Err(error) => End::Broken(error),
+            Err(error) => ConnectionEnd::Broken(error),
         };
         (end, session.opening.is_none())
     }
@@ -176,9 +180,9 @@ impl Keeper {
     }
 
     /// Asks the hub to open the channel: the one from before if there is one.
-    async fn begin(&mut self, session: &mut Session) -> Result<()> {
+    async fn begin(&mut self, session: &mut ChannelConnection) -> Result<()> {
         let payload = match &self.memory {
-            Some(Memory { channel, token, last_seq, .. }) => {
+            Some(ResumeState { channel, token, last_seq, .. }) => {
                 Resume { channel_id: *channel, resume_token: token.clone(), last_seq: *last_seq }.payload()
             }
             None => {
@@ -201,8 +205,8 @@ impl Keeper {
     }
 
     /// Speaks and listens until the line ends.
-    async fn speak(&mut self, session: &mut Session) -> Result<()> {
-        let opening = tokio::time::sleep(OPENING);
+    async fn speak(&mut self, session: &mut ChannelConnection) -> Result<()> {
+        let opening = tokio::time::sleep(OPEN_TIMEOUT);
         tokio::pin!(opening);
         loop {
             let ping = self.options.pace.ping;
@@ -214,7 +218,7 @@ impl Keeper {
                     return Err(self.way.broken("it did not open the channel in time"));
                 }
                 Some(outgoing) = self.queue.recv(), if session.opening.is_none() => {
-                    self.say(session, outgoing).await?;
+                    self.send(session, outgoing).await?;
                     None
                 }
                 () = tokio::time::sleep_until(due) => {
@@ -242,23 +246,23 @@ impl Keeper {
                 while let Some(read) = next {
                     match read {
                         None => return Ok(()),
-                        Some(Ok(message)) => self.hear(session, message).await?,
+                        Some(Ok(message)) => self.receive(session, message).await?,
                         Some(Err(error)) => return Err(self.way.broken(error)),
                     }
                     together += 1;
                     // What is there already is heard before all of it is acknowledged.
-                    next = if together < TOGETHER { session.line.next().now_or_never() } else { None };
+                    next = if together < MAX_WRITE_BATCH { session.line.next().now_or_never() } else { None };
                 }
                 self.acknowledge(session).await?;
             }
         }
     }
 
-    async fn hear(&mut self, session: &mut Session, message: Message) -> Result<()> {
+    async fn receive(&mut self, session: &mut ChannelConnection, message: Message) -> Result<()> {
         match message {
             Message::Text(text) => {
                 let understood =
-                    Envelope::parse_of_any_size(text.as_str()).and_then(|frame| Ok((Told::read(&frame)?, frame)));
+                    Envelope::parse_of_any_size(text.as_str()).and_then(|frame| Ok((HubFrame::read(&frame)?, frame)));
                 match understood {
                     Ok((told, frame)) => self.take(session, told, frame).await?,
                     Err(error) => tracing::warn!(%error, "a frame of the hub is not understood"),
@@ -275,7 +279,7 @@ impl Keeper {
     }
 
     /// One frame, in its order and once.
-    async fn take(&mut self, session: &mut Session, told: Told, frame: Envelope) -> Result<()> {
+    async fn take(&mut self, session: &mut ChannelConnection, told: HubFrame, frame: Envelope) -> Result<()> {
         let parent = frame.header.parent_id.clone();
         if session.opening.is_some() && parent == session.opening {
             return self.opened(session, told).await;
@@ -290,45 +294,45 @@ impl Keeper {
         }
         let parent = parent.unwrap_or_default();
         match told {
-            Told::Answer { payload, .. } => self.pending.answered(&parent, Ok(payload)),
-            Told::Refused { error, action } => {
+            HubFrame::Answer { payload, .. } => self.pending.answered(&parent, Ok(payload)),
+            HubFrame::Refused { error, action } => {
                 tracing::debug!(code = error.code, ?action, "the hub refused a frame");
                 self.pending.answered(&parent, Err(refused(error)));
             }
-            Told::Ack(seq) => self.pending.acknowledged(seq),
-            Told::Execute(run) => self.peer.hear(Event::Execute(Box::new(run.claimed()))),
-            Told::Cancel(cancelled) => self.peer.hear(Event::Cancel(cancelled.task_run_id)),
-            Told::Input(given) => {
-                self.peer.hear(Event::Input {
+            HubFrame::Ack(seq) => self.pending.acknowledged(seq),
+            HubFrame::Execute(run) => self.peer.receive(ChannelEvent::Execute(Box::new(run.claimed()))),
+            HubFrame::Cancel(cancelled) => self.peer.receive(ChannelEvent::Cancel(cancelled.task_run_id)),
+            HubFrame::Input(given) => {
+                self.peer.receive(ChannelEvent::Input {
                     run: given.task_run_id,
                     parts: given.parts,
                     msg_id: frame.header.msg_id,
                 });
             }
-            Told::Drain => self.peer.hear(Event::Drain),
-            Told::Other { .. } => self.peer.hear(Event::Other(frame)),
+            HubFrame::Drain => self.peer.receive(ChannelEvent::Drain),
+            HubFrame::Other { .. } => self.peer.receive(ChannelEvent::Other(frame)),
         }
         Ok(())
     }
 
     /// The answer to `register` or `resume`.
-    async fn opened(&mut self, session: &mut Session, told: Told) -> Result<()> {
+    async fn opened(&mut self, session: &mut ChannelConnection, told: HubFrame) -> Result<()> {
         let strange = |error: serde_json::Error| self.way.strange(format!("the channel's opening ({error})"));
         let opened = match (told, &mut self.memory) {
-            (Told::Answer { payload, .. }, Some(memory)) => {
-                let Resumed { resume_token, repaired, .. } = payload.parse().map_err(strange)?;
+            (HubFrame::Answer { payload, .. }, Some(memory)) => {
+                let ResumeResponse { resume_token, repaired, .. } = payload.parse().map_err(strange)?;
                 memory.token = resume_token;
                 if let Some(repaired) = repaired {
                     memory.last_seq = memory.last_seq.max(repaired.to);
                 }
-                Opened::Resumed(repaired)
+                ChannelOpening::Resumed(repaired)
             }
-            (Told::Answer { payload, .. }, None) => {
-                let Registered { channel_id, resume_token, .. } = payload.parse().map_err(strange)?;
-                self.memory = Some(Memory { channel: channel_id, token: resume_token, last_seq: 0, sent: 0 });
-                Opened::Registered
+            (HubFrame::Answer { payload, .. }, None) => {
+                let RegisterResponse { channel_id, resume_token, .. } = payload.parse().map_err(strange)?;
+                self.memory = Some(ResumeState { channel: channel_id, token: resume_token, last_seq: 0, sent: 0 });
+                ChannelOpening::Registered
             }
-            (Told::Refused { error, .. }, Some(_))
+            (HubFrame::Refused { error, .. }, Some(_))
                 if error.code == Code::ResumeRefused.as_str() || error.field.as_deref() == Some(LAST_SEQ) =>
             {
                 // The token was used up by a line whose answer got lost, or the hub is an older copy of itself and does not
@@ -336,44 +340,44 @@ impl Keeper {
                 self.memory = None;
                 return self.begin(session).await;
             }
-            (Told::Refused { error, .. }, _) => return Err(refused(error)),
+            (HubFrame::Refused { error, .. }, _) => return Err(refused(error)),
             _ => return Err(self.way.strange("it answered something else to the channel's opening")),
         };
         session.opening = None;
-        if let Some(Memory { channel, .. }) = self.memory {
-            self.told.send_replace(State::Connected(channel));
-            self.peer.hear(Event::Connected { channel, opened });
+        if let Some(ResumeState { channel, .. }) = self.memory {
+            self.told.send_replace(ChannelState::Connected(channel));
+            self.peer.receive(ChannelEvent::Connected { channel, opened });
         }
         Ok(())
     }
 
-    async fn say(&mut self, session: &mut Session, outgoing: Outgoing) -> Result<()> {
-        let Outgoing { what, want } = outgoing;
-        let What::Frame { kind, msg_id, to, payload } = what else {
-            if let Want::Pong(heard) = want {
+    async fn send(&mut self, session: &mut ChannelConnection, outgoing: OutgoingMessage) -> Result<()> {
+        let OutgoingMessage { what, want } = outgoing;
+        let OutgoingContent::Frame { kind, msg_id, to, payload } = what else {
+            if let ReplyExpectation::Pong(heard) = want {
                 self.pending.ping(session.pings + 1, heard);
             }
             return self.ping(session).await;
         };
         let mut seq = None;
         match want {
-            Want::Answer(answer) => self.pending.ask(msg_id.clone(), answer),
-            Want::Ack(told) => {
+            ReplyExpectation::Answer(answer) => self.pending.ask(msg_id.clone(), answer),
+            ReplyExpectation::Ack(told) => {
                 if let Some(memory) = &mut self.memory {
                     memory.sent += 1;
                     seq = Some(memory.sent);
                     self.pending.tell(memory.sent, msg_id.clone(), told);
                 }
             }
-            Want::Nothing | Want::Pong(_) => {}
+            ReplyExpectation::Nothing | ReplyExpectation::Pong(_) => {}
         }
         let header = header(&self.options.hub.env, kind, msg_id, to, seq);
         self.write(session, Message::text(Envelope { header, metadata: None, payload }.to_text())).await
     }
 
     /// Acknowledges what was heard, several frames at once when more are there already.
-    async fn acknowledge(&mut self, session: &mut Session) -> Result<()> {
-        let Some(Memory { last_seq, .. }) = self.memory else { return Ok(()) };
+    async fn acknowledge(&mut self, session: &mut ChannelConnection) -> Result<()> {
+        let Some(ResumeState { last_seq, .. }) = self.memory else { return Ok(()) };
         if !session.unacknowledged || session.opening.is_some() {
             return Ok(());
         }
@@ -384,20 +388,20 @@ impl Keeper {
         self.write(session, Message::text(frame.to_text())).await
     }
 
-    async fn ping(&self, session: &mut Session) -> Result<()> {
+    async fn ping(&self, session: &mut ChannelConnection) -> Result<()> {
         session.asked_at.get_or_insert_with(Instant::now);
         session.pings += 1;
         let data = session.pings.to_be_bytes().to_vec();
         self.write(session, Message::Ping(data.into())).await
     }
 
-    async fn leave(&self, session: &mut Session) -> Result<()> {
+    async fn leave(&self, session: &mut ChannelConnection) -> Result<()> {
         let _ = timeout(Duration::from_millis(500), session.line.close(None)).await;
         Err(self.way.broken("the channel was closed"))
     }
 
-    async fn write(&self, session: &mut Session, message: Message) -> Result<()> {
-        match timeout(WRITING, session.line.send(message)).await {
+    async fn write(&self, session: &mut ChannelConnection, message: Message) -> Result<()> {
+        match timeout(WRITE_TIMEOUT, session.line.send(message)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.way.broken(error)),
             Err(_) => Err(self.way.broken("the hub does not read")),
@@ -405,9 +409,9 @@ impl Keeper {
     }
 }
 
-// === impl Session ===
+// === impl ChannelConnection ===
 
-impl Session {
+impl ChannelConnection {
     /// When a line that has been quiet is asked for a sign of life, and once it was asked, when it is given up.
     fn due(&self, ping: Duration) -> Instant {
         match self.asked_at {
@@ -417,32 +421,32 @@ impl Session {
     }
 }
 
-// === impl Outgoing ===
+// === impl OutgoingMessage ===
 
-impl Outgoing {
+impl OutgoingMessage {
     /// It cannot be sent.
     fn fail(self, error: Error) {
         match self.want {
-            Want::Nothing => {}
-            Want::Ack(told) | Want::Pong(told) => _ = told.send(Err(error)),
-            Want::Answer(answer) => _ = answer.send(Err(error)),
+            ReplyExpectation::Nothing => {}
+            ReplyExpectation::Ack(told) | ReplyExpectation::Pong(told) => _ = told.send(Err(error)),
+            ReplyExpectation::Answer(answer) => _ = answer.send(Err(error)),
         }
     }
 }
 
-fn header(env: &Env, kind: FrameType, msg_id: String, to: String, seq: Option<i64>) -> Header {
+fn header(env: &Env, kind: FrameType, msg_id: String, to: String, seq: Option<i64>) -> EnvelopeHeader {
     let timestamp = env.now().millis() / 1000;
     let to = if to.is_empty() { "hub".to_owned() } else { to };
     // Who we are is what the credential says.
-    Header { msg_id, parent_id: None, kind, from: "peer".to_owned(), to, timestamp, seq }
+    EnvelopeHeader { msg_id, parent_id: None, kind, from: "peer".to_owned(), to, timestamp, seq }
 }
 
 /// A refusal in the words of the HTTP surface, so that callers need not care which way they took.
-fn refused(error: Refused) -> Error {
-    let Refused { code, message, hint, task_run, .. } = error;
+fn refused(error: FrameRefusalBody) -> Error {
+    let FrameRefusalBody { code, message, hint, task_run, .. } = error;
     let code = Code::from_text(&code).unwrap_or(Code::Internal);
     let conflict = task_run.and_then(|run| run.parse().ok());
     let status = code.http_status();
     let hint = hint.unwrap_or_else(|| code.hint().to_owned());
-    Error::Refused(Box::new(Refusal { code, message, hint, status, conflict, decided: None }))
+    Error::Refused(Box::new(HubRefusal { code, message, hint, status, conflict, decided: None }))
 }

@@ -7,7 +7,7 @@ use std::{
 
 /// A kind of address that strangers must not make us call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Range {
+pub enum AddressRange {
     Loopback,
     Private,
     LinkLocal,
@@ -35,9 +35,9 @@ const METADATA: [IpAddr; 8] = [
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-// === impl Range ===
+// === impl AddressRange ===
 
-impl Range {
+impl AddressRange {
     /// `None` for an address of the public internet.
     pub fn of(address: IpAddr) -> Option<Self> {
         if METADATA.contains(&address) {
@@ -96,7 +96,7 @@ impl Range {
     }
 }
 
-impl fmt::Display for Range {
+impl fmt::Display for AddressRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Loopback => "this machine itself (loopback)",

@@ -6,9 +6,9 @@ use super::location::{is_name, looks_numeric};
 
 /// One rule of `--egress-allow`. It lifts the guard's refusal of private addresses, of plain http and of odd ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Allow {
+pub enum EgressRule {
     /// `10.0.0.0/8`, or one address.
-    Network(Network),
+    Network(IpNetwork),
     /// `hooks.corp.example`, wherever it leads.
     Host(String),
     /// `*.corp.example`: every name below, wherever it leads.
@@ -16,21 +16,21 @@ pub enum Allow {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
+pub struct IpNetwork {
     address: IpAddr,
     prefix: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{rule}` allows nothing: {why}. Write a network (10.0.0.0/8), an address, a host, or *.example.org.")]
-pub struct InvalidRule {
+pub struct InvalidEgressRule {
     pub rule: String,
     pub why: String,
 }
 
-// === impl Allow ===
+// === impl EgressRule ===
 
-impl Allow {
+impl EgressRule {
     /// The rule covers this host by its name.
     pub(super) fn names(&self, name: &str) -> bool {
         match self {
@@ -41,12 +41,12 @@ impl Allow {
     }
 }
 
-impl FromStr for Allow {
-    type Err = InvalidRule;
+impl FromStr for EgressRule {
+    type Err = InvalidEgressRule;
 
-    fn from_str(text: &str) -> Result<Self, InvalidRule> {
+    fn from_str(text: &str) -> Result<Self, InvalidEgressRule> {
         let rule = text.trim();
-        let invalid = |why: &str| InvalidRule { rule: rule.to_owned(), why: why.to_owned() };
+        let invalid = |why: &str| InvalidEgressRule { rule: rule.to_owned(), why: why.to_owned() };
         let (address, prefix) = rule.split_once('/').map_or((rule, None), |(address, prefix)| (address, Some(prefix)));
         let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
         if let Ok(address) = bare.parse::<IpAddr>() {
@@ -59,7 +59,7 @@ impl FromStr for Allow {
                     .filter(|prefix| *prefix <= widest && digits.bytes().all(|byte| byte.is_ascii_digit()))
                     .ok_or_else(|| invalid(&format!("the length after / is a number up to {widest}")))?,
             };
-            let network = Network { address, prefix };
+            let network = IpNetwork { address, prefix };
             let base = network.base();
             if base != network {
                 return Err(invalid(&format!("the network of that length is {base}")));
@@ -81,7 +81,7 @@ impl FromStr for Allow {
     }
 }
 
-impl fmt::Display for Allow {
+impl fmt::Display for EgressRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Network(network) => network.fmt(f),
@@ -91,9 +91,9 @@ impl fmt::Display for Allow {
     }
 }
 
-// === impl Network ===
+// === impl IpNetwork ===
 
-impl Network {
+impl IpNetwork {
     pub fn contains(self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4() && Self { address, ..self }.base().address == self.address
     }
@@ -119,20 +119,21 @@ impl Network {
     }
 }
 
-impl FromStr for Network {
-    type Err = InvalidRule;
+impl FromStr for IpNetwork {
+    type Err = InvalidEgressRule;
 
-    fn from_str(text: &str) -> Result<Self, InvalidRule> {
+    fn from_str(text: &str) -> Result<Self, InvalidEgressRule> {
         match text.parse()? {
-            Allow::Network(network) => Ok(network),
-            Allow::Host(_) | Allow::Below(_) => {
-                Err(InvalidRule { rule: text.to_owned(), why: "it is a name, and an address is needed".to_owned() })
-            }
+            EgressRule::Network(network) => Ok(network),
+            EgressRule::Host(_) | EgressRule::Below(_) => Err(InvalidEgressRule {
+                rule: text.to_owned(),
+                why: "it is a name, and an address is needed".to_owned(),
+            }),
         }
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for IpNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_one_address() { self.address.fmt(f) } else { write!(f, "{}/{}", self.address, self.prefix) }
     }

@@ -7,24 +7,24 @@ use std::{
 
 use reqwest::Url;
 
-use super::Refused;
+use super::EgressRefusal;
 
 /// A URL whose text is sound. Where it leads is judged by the guard, each time it is called.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckedUrl {
     url: Url,
-    host: Host,
+    host: UrlHost,
     port: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Host {
+pub enum UrlHost {
     /// In lower case, and in ASCII.
     Name(String),
     Address(IpAddr),
 }
 
-pub(super) const LONGEST: usize = 2048;
+pub(super) const MAX_URL: usize = 2048;
 
 /// Names that only a local network gives a meaning to.
 const LOCAL: [&str; 13] = [
@@ -51,7 +51,7 @@ const ODD_PORTS: [u16; 24] = [
 
 /// `https://hooks.example.org` of a URL, for logs and to tell targets apart; what cannot be read has one of its own.
 pub fn origin(url: &str) -> String {
-    Checked::read(url).map_or_else(|_| "unreadable".to_owned(), |checked| checked.origin())
+    CheckedUrl::read(url).map_or_else(|_| "unreadable".to_owned(), |checked| checked.origin())
 }
 
 /// The URL with the values of its query as `***`: they may be secrets.
@@ -65,52 +65,52 @@ pub fn masked(url: &str) -> String {
     format!("{place}?{}", query.split('&').map(mask).collect::<Vec<_>>().join("&"))
 }
 
-// === impl Checked ===
+// === impl CheckedUrl ===
 
-impl Checked {
-    pub(super) fn read(text: &str) -> Result<Self, Refused> {
-        if text.len() > LONGEST {
-            return Err(Refused::TooLong);
+impl CheckedUrl {
+    pub(super) fn read(text: &str) -> Result<Self, EgressRefusal> {
+        if text.len() > MAX_URL {
+            return Err(EgressRefusal::TooLong);
         }
         if !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte)) {
-            return Err(Refused::Malformed("it has spaces, backslashes or characters beyond ASCII"));
+            return Err(EgressRefusal::Malformed("it has spaces, backslashes or characters beyond ASCII"));
         }
-        let (scheme, rest) = text.split_once("://").ok_or(Refused::Scheme)?;
+        let (scheme, rest) = text.split_once("://").ok_or(EgressRefusal::Scheme)?;
         let is_plain = match scheme.to_ascii_lowercase().as_str() {
             "http" => true,
             "https" => false,
-            _ => return Err(Refused::Scheme),
+            _ => return Err(EgressRefusal::Scheme),
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(end);
         // The text is not repeated in an error: it may hold a password.
         if authority.contains('@') {
-            return Err(Refused::Credentials);
+            return Err(EgressRefusal::Credentials);
         }
         if tail.contains('#') {
-            return Err(Refused::Fragment);
+            return Err(EgressRefusal::Fragment);
         }
         let (host, port) = split_port(authority)?;
-        let host = Host::read(host)?;
+        let host = UrlHost::read(host)?;
         let port = match port {
             Some(digits) => read_port(digits)?,
             None if is_plain => 80,
             None => 443,
         };
         // The library that connects reads the text again; where it disagrees, one of us is being tricked.
-        let url = Url::parse(text).map_err(|_| Refused::Malformed("it is not a URL"))?;
+        let url = Url::parse(text).map_err(|_| EgressRefusal::Malformed("it is not a URL"))?;
         let is_same_host = match (&host, url.host_str().map(|host| host.trim_matches(['[', ']']))) {
-            (Host::Name(name), Some(other)) => name == other,
-            (Host::Address(address), Some(other)) => other.parse() == Ok(*address),
+            (UrlHost::Name(name), Some(other)) => name == other,
+            (UrlHost::Address(address), Some(other)) => other.parse() == Ok(*address),
             (_, None) => false,
         };
         if !is_same_host || url.port_or_known_default() != Some(port) || !url.username().is_empty() {
-            return Err(Refused::Malformed("it can be read in two ways"));
+            return Err(EgressRefusal::Malformed("it can be read in two ways"));
         }
         Ok(Self { url, host, port })
     }
 
-    pub const fn host(&self) -> &Host {
+    pub const fn host(&self) -> &UrlHost {
         &self.host
     }
 
@@ -142,68 +142,68 @@ impl Checked {
     }
 
     /// Why this URL is called only if a rule of the owner covers it.
-    pub(super) fn needs_rule(&self) -> Option<Refused> {
+    pub(super) fn needs_rule(&self) -> Option<EgressRefusal> {
         let is_odd = self.port < 1024 && !matches!(self.port, 80 | 443) || ODD_PORTS.contains(&self.port);
         if is_odd {
-            Some(Refused::Port { port: self.port })
+            Some(EgressRefusal::Port { port: self.port })
         } else if self.is_plain() {
-            Some(Refused::PlainHttp { origin: self.origin() })
+            Some(EgressRefusal::PlainHttp { origin: self.origin() })
         } else {
             None
         }
     }
 }
 
-impl fmt::Debug for Checked {
+impl fmt::Debug for CheckedUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Checked({}/…)", self.origin())
     }
 }
 
-// === impl Host ===
+// === impl UrlHost ===
 
-impl Host {
-    fn read(text: &str) -> Result<Self, Refused> {
+impl UrlHost {
+    fn read(text: &str) -> Result<Self, EgressRefusal> {
         if let Some(rest) = text.strip_prefix('[') {
-            let inner = rest.strip_suffix(']').ok_or(Refused::Malformed("a bracket is not closed"))?;
+            let inner = rest.strip_suffix(']').ok_or(EgressRefusal::Malformed("a bracket is not closed"))?;
             // A zone (`%eth0`) is none of a stranger's business, and no address that is parsed here has one.
-            let address: Ipv6Addr = inner.parse().map_err(|_| Refused::OddAddress)?;
+            let address: Ipv6Addr = inner.parse().map_err(|_| EgressRefusal::OddAddress)?;
             return Ok(Self::Address(IpAddr::V6(address)));
         }
         let name = text.to_ascii_lowercase();
         if looks_numeric(&name) {
             // Decimal, octal, hexadecimal and shortened forms are read differently by different libraries.
-            let address: Ipv4Addr = name.parse().map_err(|_| Refused::OddAddress)?;
+            let address: Ipv4Addr = name.parse().map_err(|_| EgressRefusal::OddAddress)?;
             return Ok(Self::Address(IpAddr::V4(address)));
         }
         if name.is_empty() {
-            return Err(Refused::Malformed("it names no host"));
+            return Err(EgressRefusal::Malformed("it names no host"));
         }
         if name.ends_with('.') {
-            return Err(Refused::Malformed("the host ends with a dot"));
+            return Err(EgressRefusal::Malformed("the host ends with a dot"));
         }
         if !is_name(&name) {
-            return Err(Refused::Malformed("the host is not a name or an address"));
+            return Err(EgressRefusal::Malformed("the host is not a name or an address"));
         }
         Ok(Self::Name(name))
     }
 }
 
-fn split_port(authority: &str) -> Result<(&str, Option<&str>), Refused> {
+fn split_port(authority: &str) -> Result<(&str, Option<&str>), EgressRefusal> {
     let after_bracket = authority.find(']').map_or(0, |at| at + 1);
     match authority[after_bracket..].split_once(':') {
         None => Ok((authority, None)),
         Some((before, _)) if after_bracket > 0 && !before.is_empty() => {
-            Err(Refused::Malformed("something stands between the bracket and the port"))
+            Err(EgressRefusal::Malformed("something stands between the bracket and the port"))
         }
         Some((before, port)) => Ok((&authority[..after_bracket + before.len()], Some(port))),
     }
 }
 
-fn read_port(digits: &str) -> Result<u16, Refused> {
+fn read_port(digits: &str) -> Result<u16, EgressRefusal> {
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
     let port = digits.parse().ok().filter(|_| is_plain);
-    port.ok_or(Refused::Malformed("the port is not a number from 1 to 65535"))
+    port.ok_or(EgressRefusal::Malformed("the port is not a number from 1 to 65535"))
 }
 
 /// Whether a reader might take the name for an IPv4 address: its last part, apart from a dot at the end, is a number.

@@ -2,7 +2,7 @@
 //!
 //! Whoever may name a URL must not thereby reach what only this machine reaches. So the text is read strictly, names are
 //! resolved once and by the same code that connects, every address is judged, redirects are not followed, no proxy is
-//! asked, and size and time are bounded. What the owner allowed ([`Policy`]) is reached although it is private.
+//! asked, and size and time are bounded. What the owner allowed ([`EgressPolicy`]) is reached although it is private.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,7 +20,7 @@
 mod address;
 mod allow;
 mod location;
-mod refused;
+mod refusal;
 mod resolver;
 mod send;
 
@@ -30,38 +30,38 @@ use std::{
     time::Duration,
 };
 
-use attache_protocol::Pin;
+use attache_protocol::KeyPin;
 
-pub use address::Range;
-pub use allow::{Allow, InvalidRule, Network};
-pub use location::{Checked, Host, masked, origin};
-pub use refused::{Failure, Refused};
-pub use resolver::{Lookup, Resolver, System};
-pub use send::{Framed, Opened, Reply, Request};
+pub use address::AddressRange;
+pub use allow::{EgressRule, InvalidEgressRule, IpNetwork};
+pub use location::{CheckedUrl, UrlHost, masked, origin};
+pub use refusal::{EgressFailure, EgressRefusal};
+pub use resolver::{Resolver, ResolverLookup, SystemResolver};
+pub use send::{EgressReply, EgressRequest, FramedReply, StreamedReply};
 
 /// Judges URLs and calls them. Clones share connections.
 #[derive(Debug, Clone)]
-pub struct Guard(Arc<Inner>);
+pub struct EgressGuard(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    policy: Arc<Policy>,
-    limits: Limits,
+    policy: Arc<EgressPolicy>,
+    limits: EgressLimits,
     resolver: Arc<dyn Resolver>,
     /// The only key that whoever answers over TLS may have.
-    pin: Option<Pin>,
-    clients: send::Clients,
+    pin: Option<KeyPin>,
+    clients: send::EgressClients,
 }
 
 /// What the owner allows beyond the public internet by https.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Policy {
-    pub allow: Vec<Allow>,
+pub struct EgressPolicy {
+    pub allow: Vec<EgressRule>,
 }
 
 /// Bounds on one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct EgressLimits {
     /// To resolve the name, connect, and agree on TLS.
     pub connect: Duration,
     /// From the beginning to the last byte of the answer.
@@ -76,59 +76,59 @@ pub struct Limits {
 
 /// How an address may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Grade {
+enum AddressGrade {
     Public,
     /// A rule of the owner covers it.
     Allowed,
 }
 
-// === impl Guard ===
+// === impl EgressGuard ===
 
-impl Guard {
-    pub fn new(policy: Policy) -> Self {
-        Self::with(policy, Limits::default(), Arc::new(System))
+impl EgressGuard {
+    pub fn new(policy: EgressPolicy) -> Self {
+        Self::with(policy, EgressLimits::default(), Arc::new(SystemResolver))
     }
 
-    pub fn with(policy: Policy, limits: Limits, resolver: Arc<dyn Resolver>) -> Self {
-        let clients = send::Clients::default();
+    pub fn with(policy: EgressPolicy, limits: EgressLimits, resolver: Arc<dyn Resolver>) -> Self {
+        let clients = send::EgressClients::default();
         Self(Arc::new(Inner { policy: Arc::new(policy), limits, resolver, pin: None, clients }))
     }
 
     /// A guard of the same policy with other bounds.
     #[must_use]
-    pub fn within(&self, limits: Limits) -> Self {
+    pub fn within(&self, limits: EgressLimits) -> Self {
         self.renewed(limits, self.0.pin)
     }
 
     /// A guard of the same policy for one place that made its own certificate: over TLS nobody without this key is spoken to.
     #[must_use]
-    pub fn pinned(&self, pin: Option<Pin>) -> Self {
+    pub fn pinned(&self, pin: Option<KeyPin>) -> Self {
         self.renewed(self.0.limits, pin)
     }
 
-    fn renewed(&self, limits: Limits, pin: Option<Pin>) -> Self {
+    fn renewed(&self, limits: EgressLimits, pin: Option<KeyPin>) -> Self {
         let Inner { policy, resolver, .. } = &*self.0;
-        let clients = send::Clients::default();
+        let clients = send::EgressClients::default();
         Self(Arc::new(Inner { policy: policy.clone(), limits, resolver: resolver.clone(), pin, clients }))
     }
 
-    pub fn policy(&self) -> &Policy {
+    pub fn policy(&self) -> &EgressPolicy {
         &self.0.policy
     }
 
     /// Judges the text of a URL, and everything that can be known without asking a name server.
-    pub fn check(&self, url: &str) -> Result<Checked, Refused> {
-        let checked = Checked::read(url)?;
+    pub fn check(&self, url: &str) -> Result<CheckedUrl, EgressRefusal> {
+        let checked = CheckedUrl::read(url)?;
         self.admit(&checked)?;
         Ok(checked)
     }
 
     /// The addresses that the URL leads to now, all of which may be called.
-    pub async fn resolve(&self, checked: &Checked) -> Result<Vec<SocketAddr>, Failure> {
+    pub async fn resolve(&self, checked: &CheckedUrl) -> Result<Vec<SocketAddr>, EgressFailure> {
         self.admit(checked)?;
         let addresses = match checked.host() {
-            Host::Address(address) => vec![*address],
-            Host::Name(name) => {
+            UrlHost::Address(address) => vec![*address],
+            UrlHost::Name(name) => {
                 let found = resolver::look_up(&*self.0.resolver, name, self.0.limits.connect).await?;
                 self.0.policy.select(name, found, checked.needs_rule())?
             }
@@ -137,53 +137,57 @@ impl Guard {
     }
 
     /// A guard may be asked about a URL that another one checked, under another policy: so this is asked every time.
-    fn admit(&self, checked: &Checked) -> Result<(), Refused> {
+    fn admit(&self, checked: &CheckedUrl) -> Result<(), EgressRefusal> {
         let policy = &self.0.policy;
         let grade = match checked.host() {
-            Host::Address(address) => policy
-                .grade(*address, Grade::Public)
-                .map_err(|range| Refused::Address { host: address.to_string(), range })?,
-            Host::Name(name) if policy.names(name) => Grade::Allowed,
+            UrlHost::Address(address) => policy
+                .grade(*address, AddressGrade::Public)
+                .map_err(|range| EgressRefusal::Address { host: address.to_string(), range })?,
+            UrlHost::Name(name) if policy.names(name) => AddressGrade::Allowed,
             // Whether a network rule covers the name shows when it is resolved.
-            Host::Name(_) if policy.has_networks() => return Ok(()),
-            Host::Name(name) if location::is_local(name) => return Err(Refused::LocalName { host: name.clone() }),
-            Host::Name(_) => Grade::Public,
+            UrlHost::Name(_) if policy.has_networks() => return Ok(()),
+            UrlHost::Name(name) if location::is_local(name) => {
+                return Err(EgressRefusal::LocalName { host: name.clone() });
+            }
+            UrlHost::Name(_) => AddressGrade::Public,
         };
         match (grade, checked.needs_rule()) {
-            (Grade::Public, Some(refused)) => Err(refused),
-            (Grade::Public, None) | (Grade::Allowed, _) => Ok(()),
+            (AddressGrade::Public, Some(refused)) => Err(refused),
+            (AddressGrade::Public, None) | (AddressGrade::Allowed, _) => Ok(()),
         }
     }
 }
 
-// === impl Policy ===
+// === impl EgressPolicy ===
 
-impl Policy {
+impl EgressPolicy {
     /// A rule names this host.
     fn names(&self, name: &str) -> bool {
         self.allow.iter().any(|rule| rule.names(name))
     }
 
     fn has_networks(&self) -> bool {
-        self.allow.iter().any(|rule| matches!(rule, Allow::Network(_)))
+        self.allow.iter().any(|rule| matches!(rule, EgressRule::Network(_)))
     }
 
     /// `by_name` is what the host's name alone is worth.
-    fn grade(&self, address: IpAddr, by_name: Grade) -> Result<Grade, Range> {
+    fn grade(&self, address: IpAddr, by_name: AddressGrade) -> Result<AddressGrade, AddressRange> {
         let mut networks = self.allow.iter().filter_map(|rule| match rule {
-            Allow::Network(network) if network.contains(address) => Some(network),
-            Allow::Network(_) | Allow::Host(_) | Allow::Below(_) => None,
+            EgressRule::Network(network) if network.contains(address) => Some(network),
+            EgressRule::Network(_) | EgressRule::Host(_) | EgressRule::Below(_) => None,
         });
-        let by_network = |covered: bool| if covered { Grade::Allowed } else { by_name };
-        match Range::of(address) {
+        let by_network = |covered: bool| if covered { AddressGrade::Allowed } else { by_name };
+        match AddressRange::of(address) {
             None => Ok(by_network(networks.next().is_some())),
             Some(range) if range.is_never_called() => Err(range),
             // Whoever opens a network or trusts a name does not mean the machine's own credentials.
-            Some(Range::Metadata) if networks.any(|network| network.is_one_address()) => Ok(Grade::Allowed),
-            Some(Range::Metadata) => Err(Range::Metadata),
+            Some(AddressRange::Metadata) if networks.any(|network| network.is_one_address()) => {
+                Ok(AddressGrade::Allowed)
+            }
+            Some(AddressRange::Metadata) => Err(AddressRange::Metadata),
             Some(range) => match by_network(networks.next().is_some()) {
-                Grade::Allowed => Ok(Grade::Allowed),
-                Grade::Public => Err(range),
+                AddressGrade::Allowed => Ok(AddressGrade::Allowed),
+                AddressGrade::Public => Err(range),
             },
         }
     }
@@ -192,19 +196,24 @@ impl Policy {
     ///
     /// A name that leads to the public and to a private place at once is refused as a whole: it is how guards are
     /// tricked. A name of which some addresses are allowed is called at these.
-    fn select(&self, name: &str, found: Vec<IpAddr>, unruled: Option<Refused>) -> Result<Vec<IpAddr>, Refused> {
-        let by_name = if self.names(name) { Grade::Allowed } else { Grade::Public };
+    fn select(
+        &self,
+        name: &str,
+        found: Vec<IpAddr>,
+        unruled: Option<EgressRefusal>,
+    ) -> Result<Vec<IpAddr>, EgressRefusal> {
+        let by_name = if self.names(name) { AddressGrade::Allowed } else { AddressGrade::Public };
         let (mut chosen, mut refused, mut some_allowed) = (Vec::new(), None, false);
         for address in found {
             match (self.grade(address, by_name), &unruled) {
-                (Ok(Grade::Allowed), _) => {
+                (Ok(AddressGrade::Allowed), _) => {
                     some_allowed = true;
                     chosen.push(address);
                 }
-                (Ok(Grade::Public), None) => chosen.push(address),
-                (Ok(Grade::Public), Some(unruled)) => refused = refused.or_else(|| Some(unruled.clone())),
+                (Ok(AddressGrade::Public), None) => chosen.push(address),
+                (Ok(AddressGrade::Public), Some(unruled)) => refused = refused.or_else(|| Some(unruled.clone())),
                 (Err(range), _) => {
-                    refused = refused.or_else(|| Some(Refused::Address { host: name.to_owned(), range }));
+                    refused = refused.or_else(|| Some(EgressRefusal::Address { host: name.to_owned(), range }));
                 }
             }
         }
@@ -215,9 +224,9 @@ impl Policy {
     }
 }
 
-// === impl Limits ===
+// === impl EgressLimits ===
 
-impl Default for Limits {
+impl Default for EgressLimits {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),

@@ -4,48 +4,52 @@ use std::{fmt, io, net::IpAddr, net::SocketAddr, pin::Pin, sync::Arc, time::Dura
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::{Failure, Policy, Refused};
+use super::{EgressFailure, EgressPolicy, EgressRefusal};
 
 /// Finds the addresses of a name.
 pub trait Resolver: fmt::Debug + Send + Sync + 'static {
-    fn resolve(&self, name: &str) -> Lookup;
+    fn resolve(&self, name: &str) -> ResolverLookup;
 }
 
-pub type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+pub type ResolverLookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// The machine's own way to resolve names.
 #[derive(Debug, Clone, Copy)]
-pub struct System;
+pub struct SystemResolver;
 
 /// Resolves names for the HTTP client: the addresses it gets are the ones that were judged, and it gets no others.
-pub(super) struct Judging {
-    pub(super) policy: Arc<Policy>,
+pub(super) struct GuardedResolver {
+    pub(super) policy: Arc<EgressPolicy>,
     pub(super) resolver: Arc<dyn Resolver>,
     pub(super) patience: Duration,
     /// How an address is refused that no rule covers; `None`: public addresses need no rule.
-    pub(super) unruled: Option<Refused>,
+    pub(super) unruled: Option<EgressRefusal>,
 }
 
 /// A name with more addresses than this is not served better by all of them.
-const MOST: usize = 16;
+const MAX_ADDRESSES: usize = 16;
 
-pub(super) async fn look_up(resolver: &dyn Resolver, name: &str, patience: Duration) -> Result<Vec<IpAddr>, Failure> {
-    let unresolved = |reason: String| Failure::Unresolved { host: name.to_owned(), reason };
+pub(super) async fn look_up(
+    resolver: &dyn Resolver,
+    name: &str,
+    patience: Duration,
+) -> Result<Vec<IpAddr>, EgressFailure> {
+    let unresolved = |reason: String| EgressFailure::Unresolved { host: name.to_owned(), reason };
     let mut addresses = tokio::time::timeout(patience, resolver.resolve(name))
         .await
         .map_err(|_| unresolved("no name server answered in time".to_owned()))?
         .map_err(|error| unresolved(error.to_string()))?;
-    addresses.truncate(MOST);
+    addresses.truncate(MAX_ADDRESSES);
     if addresses.is_empty() {
         return Err(unresolved("no address was found".to_owned()));
     }
     Ok(addresses)
 }
 
-// === impl System ===
+// === impl SystemResolver ===
 
-impl Resolver for System {
-    fn resolve(&self, name: &str) -> Lookup {
+impl Resolver for SystemResolver {
+    fn resolve(&self, name: &str) -> ResolverLookup {
         let name = name.to_owned();
         Box::pin(async move {
             let found = tokio::net::lookup_host((name, 0)).await?;
@@ -54,15 +58,15 @@ impl Resolver for System {
     }
 }
 
-// === impl Judging ===
+// === impl GuardedResolver ===
 
-impl Resolve for Judging {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (policy, resolver) = (self.policy.clone(), self.resolver.clone());
         let (patience, unruled) = (self.patience, self.unruled.clone());
         Box::pin(async move {
             let found = look_up(&*resolver, name.as_str(), patience).await?;
-            let chosen = policy.select(name.as_str(), found, unruled).map_err(Failure::Refused)?;
+            let chosen = policy.select(name.as_str(), found, unruled).map_err(EgressFailure::Refused)?;
             let addresses: Addrs = Box::new(chosen.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(addresses)
         })

@@ -6,11 +6,13 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use reqwest::{Body, Client, Method, Response, header::HeaderMap};
 
-use super::{Checked, Failure, Guard, Host, Inner, Limits, Refused, resolver::Judging};
+use super::{
+    CheckedUrl, EgressFailure, EgressGuard, EgressLimits, EgressRefusal, Inner, UrlHost, resolver::GuardedResolver,
+};
 use crate::tls;
 
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct EgressRequest {
     pub method: Method,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -18,7 +20,7 @@ pub struct Request {
 
 /// What came back, whatever its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct EgressReply {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -26,11 +28,11 @@ pub struct Reply {
 
 /// An answer whose body arrives piece by piece, for as long as it says something.
 #[derive(Debug)]
-pub struct Opened {
+pub struct StreamedReply {
     pub status: u16,
     pub headers: HeaderMap,
-    target: Checked,
-    limits: Limits,
+    target: CheckedUrl,
+    limits: EgressLimits,
     response: Response,
     /// How much of it has arrived.
     length: u64,
@@ -38,11 +40,11 @@ pub struct Opened {
 
 /// An answer of HTTP/2 whose body arrives piece by piece and ends with trailers.
 #[derive(Debug)]
-pub struct Framed {
+pub struct FramedReply {
     pub status: u16,
     pub headers: HeaderMap,
-    target: Checked,
-    limits: Limits,
+    target: CheckedUrl,
+    limits: EgressLimits,
     body: Body,
     length: u64,
     trailers: Option<HeaderMap>,
@@ -51,55 +53,65 @@ pub struct Framed {
 /// One client for each combination of (encrypted or not), (only where a rule covers it or not) and (HTTP/2 alone or not),
 /// made when needed: a client for plain http wants no certificates, which may be missing.
 #[derive(Debug, Default)]
-pub(super) struct Clients([OnceLock<Result<Client, Failure>>; 8]);
+pub(super) struct EgressClients([OnceLock<Result<Client, EgressFailure>>; 8]);
 
 /// Which HTTP is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Http {
+enum HttpMode {
     /// What the other side offers.
     Any,
     Two,
 }
 
-// === impl Guard ===
+// === impl EgressGuard ===
 
-impl Guard {
+impl EgressGuard {
     /// Posts a body and reads the answer.
-    pub async fn post(&self, target: &Checked, headers: HeaderMap, body: Bytes) -> Result<Reply, Failure> {
-        self.send(target, Request { method: Method::POST, headers, body }).await
+    pub async fn post(
+        &self,
+        target: &CheckedUrl,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<EgressReply, EgressFailure> {
+        self.send(target, EgressRequest { method: Method::POST, headers, body }).await
     }
 
     /// Sends one request and reads its answer. Nothing is repeated and nothing is followed.
-    pub async fn send(&self, target: &Checked, request: Request) -> Result<Reply, Failure> {
+    pub async fn send(&self, target: &CheckedUrl, request: EgressRequest) -> Result<EgressReply, EgressFailure> {
         let answered = async { self.open(target, request).await?.read().await };
-        let timed_out = || Failure::TimedOut { origin: target.origin() };
+        let timed_out = || EgressFailure::TimedOut { origin: target.origin() };
         tokio::time::timeout(self.0.limits.total, answered).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
     /// Sends one request and returns when its answer begins. Nothing is repeated and nothing is followed.
-    pub async fn open(&self, target: &Checked, request: Request) -> Result<Opened, Failure> {
+    pub async fn open(&self, target: &CheckedUrl, request: EgressRequest) -> Result<StreamedReply, EgressFailure> {
         self.admit(target)?;
-        let Request { method, headers, body } = request;
+        let EgressRequest { method, headers, body } = request;
         let Inner { limits, clients, .. } = &*self.0;
-        let client = clients.get(&self.0, target, Http::Any)?;
+        let client = clients.get(&self.0, target, HttpMode::Any)?;
         let sent = client.request(method, target.url().clone()).headers(headers).body(body).send();
-        let timed_out = || Failure::TimedOut { origin: target.origin() };
+        let timed_out = || EgressFailure::TimedOut { origin: target.origin() };
         let mut response = tokio::time::timeout(limits.total, sent)
             .await
             .map_err(|_| timed_out())?
             .map_err(|error| failure(target, error))?;
         let headers = std::mem::take(response.headers_mut());
         let status = response.status().as_u16();
-        Ok(Opened { status, headers, target: target.clone(), limits: *limits, response, length: 0 })
+        Ok(StreamedReply { status, headers, target: target.clone(), limits: *limits, response, length: 0 })
     }
 
     /// The same over HTTP/2 and with the trailers, as gRPC wants it.
-    pub async fn open_framed(&self, target: &Checked, headers: HeaderMap, body: Bytes) -> Result<Framed, Failure> {
+    pub async fn open_framed(
+        &self,
+        target: &CheckedUrl,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<FramedReply, EgressFailure> {
         self.admit(target)?;
         let Inner { limits, clients, .. } = &*self.0;
-        let client = clients.get(&self.0, target, Http::Two)?;
+        let client = clients.get(&self.0, target, HttpMode::Two)?;
         let sent = client.post(target.url().clone()).headers(headers).body(body).send();
-        let timed_out = || Failure::TimedOut { origin: target.origin() };
+        let timed_out = || EgressFailure::TimedOut { origin: target.origin() };
         let mut response = tokio::time::timeout(limits.total, sent)
             .await
             .map_err(|_| timed_out())?
@@ -107,20 +119,20 @@ impl Guard {
         let headers = std::mem::take(response.headers_mut());
         let status = response.status().as_u16();
         let (target, limits, body) = (target.clone(), *limits, Body::from(response));
-        Ok(Framed { status, headers, target, limits, body, length: 0, trailers: None })
+        Ok(FramedReply { status, headers, target, limits, body, length: 0, trailers: None })
     }
 }
 
-// === impl Framed ===
+// === impl FramedReply ===
 
-impl Framed {
+impl FramedReply {
     /// The next piece of the body; `None` at its end, when the trailers are known.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    pub async fn next(&mut self) -> Result<Option<Bytes>, EgressFailure> {
         loop {
             let origin = || self.target.origin();
             let frame = tokio::time::timeout(self.limits.silence, self.body.frame())
                 .await
-                .map_err(|_| Failure::TimedOut { origin: origin() })?
+                .map_err(|_| EgressFailure::TimedOut { origin: origin() })?
                 .transpose()
                 .map_err(|error| failure(&self.target, error))?;
             let Some(frame) = frame else { return Ok(None) };
@@ -129,7 +141,7 @@ impl Framed {
                     self.length += bytes.len() as u64;
                     if self.length > self.limits.stream {
                         let limit = usize::try_from(self.limits.stream).unwrap_or(usize::MAX);
-                        return Err(Failure::TooLarge { origin: origin(), status: self.status, limit });
+                        return Err(EgressFailure::TooLarge { origin: origin(), status: self.status, limit });
                     }
                     return Ok(Some(bytes));
                 }
@@ -143,56 +155,57 @@ impl Framed {
     }
 }
 
-// === impl Opened ===
+// === impl StreamedReply ===
 
-impl Opened {
+impl StreamedReply {
     /// The next piece of the body; `None` at its end.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    pub async fn next(&mut self) -> Result<Option<Bytes>, EgressFailure> {
         let origin = || self.target.origin();
         let chunk = tokio::time::timeout(self.limits.silence, self.response.chunk())
             .await
-            .map_err(|_| Failure::TimedOut { origin: origin() })?
+            .map_err(|_| EgressFailure::TimedOut { origin: origin() })?
             .map_err(|error| failure(&self.target, error))?;
         self.length += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
         if self.length > self.limits.stream {
             let limit = usize::try_from(self.limits.stream).unwrap_or(usize::MAX);
-            return Err(Failure::TooLarge { origin: origin(), status: self.status, limit });
+            return Err(EgressFailure::TooLarge { origin: origin(), status: self.status, limit });
         }
         Ok(chunk)
     }
 
     /// The whole of what is left, within the bounds of an answer that is read at once.
-    pub async fn read(mut self) -> Result<Reply, Failure> {
-        let Limits { total, reply: limit, .. } = self.limits;
+    pub async fn read(mut self) -> Result<EgressReply, EgressFailure> {
+        let EgressLimits { total, reply: limit, .. } = self.limits;
         let (status, origin) = (self.status, self.target.origin());
         self.limits.silence = total;
         let all = async {
             let mut body = BytesMut::new();
             while let Some(chunk) = self.next().await? {
                 if body.len() + chunk.len() > limit {
-                    return Err(Failure::TooLarge { origin: origin.clone(), status, limit });
+                    return Err(EgressFailure::TooLarge { origin: origin.clone(), status, limit });
                 }
                 body.extend_from_slice(&chunk);
             }
             Ok(body.freeze())
         };
-        let body =
-            tokio::time::timeout(total, all).await.map_err(|_| Failure::TimedOut { origin: origin.clone() })??;
-        Ok(Reply { status, headers: self.headers, body })
+        let body = tokio::time::timeout(total, all)
+            .await
+            .map_err(|_| EgressFailure::TimedOut { origin: origin.clone() })??;
+        Ok(EgressReply { status, headers: self.headers, body })
     }
 }
 
 /// Finds the guard's own refusal inside of the HTTP client's error.
-fn failure(target: &Checked, error: reqwest::Error) -> Failure {
+fn failure(target: &CheckedUrl, error: reqwest::Error) -> EgressFailure {
     // The URL may hold a secret.
     let error = error.without_url();
     let mut reason = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
-        match inner.downcast_ref::<Failure>() {
+        match inner.downcast_ref::<EgressFailure>() {
             // The resolver cannot see whether it is the port or the scheme that wants a rule.
-            Some(Failure::Refused(unruled @ Refused::PlainHttp { .. })) => {
-                return Failure::Refused(target.needs_rule().unwrap_or_else(|| unruled.clone()));
+            Some(EgressFailure::Refused(unruled @ EgressRefusal::PlainHttp { .. })) => {
+                return EgressFailure::Refused(target.needs_rule().unwrap_or_else(|| unruled.clone()));
             }
             Some(failure) => return failure.clone(),
             None => reason = inner.to_string(),
@@ -200,35 +213,41 @@ fn failure(target: &Checked, error: reqwest::Error) -> Failure {
         source = inner.source();
     }
     if error.is_connect() {
-        Failure::Unreachable { origin: target.origin(), reason }
+        EgressFailure::Unreachable { origin: target.origin(), reason }
     } else if error.is_timeout() {
-        Failure::TimedOut { origin: target.origin() }
+        EgressFailure::TimedOut { origin: target.origin() }
     } else {
-        Failure::Broken { origin: target.origin(), reason }
+        EgressFailure::Broken { origin: target.origin(), reason }
     }
 }
 
-// === impl Clients ===
+// === impl EgressClients ===
 
-impl Clients {
-    fn get(&self, guard: &Inner, target: &Checked, http: Http) -> Result<&Client, Failure> {
+impl EgressClients {
+    fn get(&self, guard: &Inner, target: &CheckedUrl, http: HttpMode) -> Result<&Client, EgressFailure> {
         let unruled = match target.host() {
-            Host::Name(_) => target.needs_rule(),
+            UrlHost::Name(_) => target.needs_rule(),
             // An address is judged before, and never resolved.
-            Host::Address(_) => None,
+            UrlHost::Address(_) => None,
         };
-        let index =
-            usize::from(http == Http::Two) * 4 + usize::from(target.is_plain()) * 2 + usize::from(unruled.is_some());
+        let index = usize::from(http == HttpMode::Two) * 4
+            + usize::from(target.is_plain()) * 2
+            + usize::from(unruled.is_some());
         let make = || {
-            let unruled = unruled.map(|_| Refused::PlainHttp { origin: String::new() });
+            let unruled = unruled.map(|_| EgressRefusal::PlainHttp { origin: String::new() });
             build(guard, target.is_plain(), unruled, http)
         };
         self.0[index].get_or_init(make).as_ref().map_err(Clone::clone)
     }
 }
 
-fn build(guard: &Inner, is_plain: bool, unruled: Option<Refused>, http: Http) -> Result<Client, Failure> {
-    let judging = Judging {
+fn build(
+    guard: &Inner,
+    is_plain: bool,
+    unruled: Option<EgressRefusal>,
+    http: HttpMode,
+) -> Result<Client, EgressFailure> {
+    let judging = GuardedResolver {
         policy: guard.policy.clone(),
         resolver: guard.resolver.clone(),
         patience: guard.limits.connect,
@@ -245,26 +264,26 @@ fn build(guard: &Inner, is_plain: bool, unruled: Option<Refused>, http: Http) ->
         .pool_max_idle_per_host(0)
         .connect_timeout(guard.limits.connect)
         .tcp_nodelay(true);
-    if http == Http::Two {
+    if http == HttpMode::Two {
         builder = builder.http2_prior_knowledge();
     }
     if is_plain {
         builder = builder.tls_certs_only([]);
     } else if let Some(pin) = guard.pin {
-        let offered: &[&str] = if http == Http::Two { &["h2"] } else { &["h2", "http/1.1"] };
+        let offered: &[&str] = if http == HttpMode::Two { &["h2"] } else { &["h2", "http/1.1"] };
         let config = tls::pinned(pin, offered);
-        builder =
-            builder.tls_backend_preconfigured(config.map_err(|error| Failure::NoTls { reason: error.to_string() })?);
+        builder = builder
+            .tls_backend_preconfigured(config.map_err(|error| EgressFailure::NoTls { reason: error.to_string() })?);
     }
     builder.build().map_err(|error| {
         let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        Failure::NoTls { reason }
+        EgressFailure::NoTls { reason }
     })
 }
 
-// === impl Reply ===
+// === impl EgressReply ===
 
-impl Reply {
+impl EgressReply {
     pub const fn is_success(&self) -> bool {
         matches!(self.status, 200..=299)
     }

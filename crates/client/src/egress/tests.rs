@@ -13,12 +13,12 @@ use super::*;
 
 /// Answers each name with the addresses of its script, one line for each time it is asked; the last line stays.
 #[derive(Debug, Default)]
-struct Script {
+struct ScriptedResolver {
     answers: Mutex<VecDeque<Vec<IpAddr>>>,
     asked: Mutex<Vec<String>>,
 }
 
-impl Script {
+impl ScriptedResolver {
     fn new(lines: &[&[&str]]) -> Arc<Self> {
         let line = |line: &&[&str]| line.iter().map(|address| address.parse().unwrap()).collect();
         Arc::new(Self { answers: Mutex::new(lines.iter().map(line).collect()), asked: Mutex::default() })
@@ -29,8 +29,8 @@ impl Script {
     }
 }
 
-impl Resolver for Script {
-    fn resolve(&self, name: &str) -> Lookup {
+impl Resolver for ScriptedResolver {
+    fn resolve(&self, name: &str) -> ResolverLookup {
         self.asked.lock().unwrap().push(name.to_owned());
         let mut answers = self.answers.lock().unwrap();
         let answer = if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
@@ -38,14 +38,14 @@ impl Resolver for Script {
     }
 }
 
-fn policy(rules: &[&str]) -> Policy {
-    Policy { allow: rules.iter().map(|rule| rule.parse().unwrap()).collect() }
+fn policy(rules: &[&str]) -> EgressPolicy {
+    EgressPolicy { allow: rules.iter().map(|rule| rule.parse().unwrap()).collect() }
 }
 
-fn guard(rules: &[&str]) -> Guard {
-    Guard::new(policy(rules))
+fn guard(rules: &[&str]) -> EgressGuard {
+    EgressGuard::new(policy(rules))
 }
 
-fn scripted(rules: &[&str], script: &Arc<Script>) -> Guard {
-    Guard::with(policy(rules), Limits::default(), script.clone())
+fn scripted(rules: &[&str], script: &Arc<ScriptedResolver>) -> EgressGuard {
+    EgressGuard::with(policy(rules), EgressLimits::default(), script.clone())
 }

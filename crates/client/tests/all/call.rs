@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use attache_client::{CallError, CallFailed, CallReply, Client, Error, Update, Usage};
+use attache_client::{CallError, CallFailed, CallReply, CallUpdate, CallUsage, Client, Error};
 use attache_protocol::{
     Json,
     wire::call::{CallId, CallStatus},
@@ -23,7 +23,7 @@ const ID: &str = "a2a-00000000000000000000000000000007";
 
 /// Answers the n-th request of each path with the n-th answer for it, and remembers what was asked.
 #[derive(Clone, Default)]
-struct Script(Arc<Mutex<Inner>>);
+struct ScriptedCalls(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
@@ -31,7 +31,7 @@ struct Inner {
     seen: Vec<String>,
 }
 
-impl Script {
+impl ScriptedCalls {
     fn on(self, path: &'static str, answers: &[(u16, String)]) -> Self {
         self.0.lock().unwrap().answers.insert(path, answers.to_vec());
         self
@@ -50,7 +50,7 @@ impl Script {
     }
 }
 
-async fn answer(State(script): State<Script>, request: Request) -> Response {
+async fn answer(State(script): State<ScriptedCalls>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let mut inner = script.0.lock().unwrap();
@@ -93,13 +93,13 @@ const CANCEL: &str = "/api/v1/task-runs/run_00000000000000000000000000000007/can
 async fn a_call_whose_answer_is_lost_is_made_once_and_its_broken_watch_goes_on() {
     let one = event(1, "task.created", "{}") + &event(2, "task.progress", r#"{"message":"reading","percent":30}"#);
     let two = event(3, "task.chunk", r#"{"text":"half"}"#) + &event(4, "task.completed", "{}");
-    let script = Script::default()
+    let script = ScriptedCalls::default()
         .on("/api/a2a/call", &[(503, String::new()), (502, String::new()), started()])
         .on(EVENTS, &[(200, one), (503, String::new()), (200, two)])
         .on(RESULT, &[(503, String::new()), completed()]);
     let client = script.start().await;
     let call = client.call("analyse").agent_type("explore").context(&["a.py"]).idempotency_key("k1");
-    let mut stream = call.stream().await.unwrap().patience(Duration::from_secs(10));
+    let mut stream = call.stream().await.unwrap().timeout(Duration::from_secs(10));
     assert_eq!(stream.call_id().to_string(), ID);
     let mut updates = Vec::new();
     while let Some(update) = stream.next().await {
@@ -111,14 +111,14 @@ async fn a_call_whose_answer_is_lost_is_made_once_and_its_broken_watch_goes_on()
         details: Some(Json::from_text(r#"{ "n":1e400}"#).unwrap()),
         artifact_refs: None,
         full_output: None,
-        usage: Usage { duration: Duration::from_secs(5), tokens: Some(1500.0), cost: Some(0.05) },
+        usage: CallUsage { duration: Duration::from_secs(5), tokens: Some(1500.0), cost: Some(0.05) },
     };
     assert_eq!(
         updates,
         [
-            Update::Progress { goal: Some("reading".to_owned()), progress: Some(0.3) },
-            Update::Message { kind: "chunk".to_owned(), text: Some("half".to_owned()), details: None },
-            Update::Completed(reply),
+            CallUpdate::Progress { goal: Some("reading".to_owned()), progress: Some(0.3) },
+            CallUpdate::Message { kind: "chunk".to_owned(), text: Some("half".to_owned()), details: None },
+            CallUpdate::Completed(reply),
         ]
     );
     let seen = script.seen();
@@ -131,7 +131,7 @@ async fn a_call_whose_answer_is_lost_is_made_once_and_its_broken_watch_goes_on()
 
 #[tokio::test]
 async fn without_a_key_each_call_gets_one_of_its_own() {
-    let script = Script::default().on("/api/a2a/call", &[(503, String::new()), started(), started()]);
+    let script = ScriptedCalls::default().on("/api/a2a/call", &[(503, String::new()), started(), started()]);
     let client = script.start().await;
     client.call("x").start().await.unwrap();
     client.call("x").start().await.unwrap();
@@ -146,7 +146,7 @@ async fn failures_have_types() {
     let failed = r#"{"status":"failed","result":null,"error":"no disk","code":"host_crashed",
         "stats":{"duration_ms":1,"tokens":null,"cost":null}}"#;
     let refusal = r#"{"error":{"code":"not_found","message":"No agent here is called `x`.","hint":"There are: `y`."}}"#;
-    let script = Script::default()
+    let script = ScriptedCalls::default()
         .on("/api/a2a/call", &[started(), (404, refusal.to_owned())])
         .on(EVENTS, &[(200, event(1, "task.failed", r#"{"code":"host_crashed"}"#))])
         .on(RESULT, &[(200, failed.to_owned())]);
@@ -170,7 +170,7 @@ async fn failures_have_types() {
 #[tokio::test]
 async fn a_result_is_asked_for_and_a_call_is_cancelled() {
     let running = r#"{"status":"running","result":null,"stats":{"duration_ms":1,"tokens":null,"cost":null}}"#;
-    let script = Script::default().on(RESULT, &[(200, running.to_owned())]).on(CANCEL, &[(404, String::new())]);
+    let script = ScriptedCalls::default().on(RESULT, &[(200, running.to_owned())]).on(CANCEL, &[(404, String::new())]);
     let client = script.start().await;
     let call: CallId = ID.parse().unwrap();
     assert_eq!(client.get_result(call).await.unwrap().status, CallStatus::Running);

@@ -6,12 +6,12 @@ use std::{
 };
 
 use attache_client::{
-    Credential, Error, HubOptions,
-    channel::{Channel, Event, Opened, Options, Pace, Peer, State},
+    Error, HubCredential, HubOptions,
+    channel::{ChannelEvent, ChannelHandle, ChannelOpening, ChannelPeer, ChannelState, ChannelTimings, Options},
 };
 use attache_protocol::{
     ChannelId, Code, Json, RunId, Secret,
-    wire::envelope::{Chunk, FrameType, Ready, Release, Repair},
+    wire::envelope::{Chunk, FrameType, Ready, Release, ResumeRepair},
 };
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -34,31 +34,31 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CHANNEL: &str = "chn_00000000000000000000000000000001";
 
 /// A worker that remembers what it heard, and takes what it is given.
-struct Worker {
-    heard: watch::Sender<Vec<Event>>,
+struct RememberingWorker {
+    heard: watch::Sender<Vec<ChannelEvent>>,
     running: Mutex<Vec<RunId>>,
 }
 
-impl Peer for Worker {
+impl ChannelPeer for RememberingWorker {
     fn running(&self) -> Option<Vec<RunId>> {
         Some(self.running.lock().unwrap().clone())
     }
 
-    fn hear(&self, event: Event) {
-        if let Event::Execute(run) = &event {
+    fn receive(&self, event: ChannelEvent) {
+        if let ChannelEvent::Execute(run) = &event {
             self.running.lock().unwrap().push(run.task_run_id);
         }
         self.heard.send_modify(|heard| heard.push(event));
     }
 }
 
-impl Worker {
+impl RememberingWorker {
     fn new() -> Arc<Self> {
         Arc::new(Self { heard: watch::Sender::new(Vec::new()), running: Mutex::default() })
     }
 
     /// Everything heard, once there is so much of it.
-    async fn heard(&self, count: usize) -> Vec<Event> {
+    async fn heard(&self, count: usize) -> Vec<ChannelEvent> {
         let mut heard = self.heard.subscribe();
         let enough = heard.wait_for(|heard| heard.len() >= count);
         let enough = tokio::time::timeout(PATIENCE, enough).await;
@@ -66,12 +66,12 @@ impl Worker {
     }
 }
 
-struct Stage {
+struct ChannelFixture {
     listener: TcpListener,
     url: String,
 }
 
-impl Stage {
+impl ChannelFixture {
     async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -79,23 +79,23 @@ impl Stage {
     }
 
     /// A channel that does not ping while a test lasts.
-    fn connect(&self, worker: &Arc<Worker>) -> Channel {
+    fn connect(&self, worker: &Arc<RememberingWorker>) -> ChannelHandle {
         self.connect_pinging(worker, 2 * PATIENCE)
     }
 
-    fn connect_pinging(&self, worker: &Arc<Worker>, ping: Duration) -> Channel {
-        let token = Credential::RuntimeToken(Secret::new("rt_planted".to_owned()));
+    fn connect_pinging(&self, worker: &Arc<RememberingWorker>, ping: Duration) -> ChannelHandle {
+        let token = HubCredential::RuntimeToken(Secret::new("rt_planted".to_owned()));
         let mut options = Options::worker(HubOptions::new(self.url.as_str(), token));
         options.capabilities = vec!["resume".to_owned()];
-        options.pace = Pace {
+        options.pace = ChannelTimings {
             ping,
             retry: (Duration::from_millis(5), Duration::from_millis(20)),
             unwanted: (Duration::from_millis(5), Duration::from_millis(20)),
         };
-        Channel::connect(options, worker.clone()).unwrap()
+        ChannelHandle::connect(options, worker.clone()).unwrap()
     }
 
-    async fn accept(&self) -> Line {
+    async fn accept(&self) -> TestSocket {
         let (stream, _) = tokio::time::timeout(PATIENCE, self.listener.accept()).await.unwrap().unwrap();
         #[allow(clippy::result_large_err, reason = "the handshake's callback has this type")]
         let speak = |_: &Request, mut response: Response| {
@@ -103,11 +103,11 @@ impl Stage {
             response.headers_mut().insert("sec-websocket-protocol", protocol);
             Ok(response)
         };
-        Line(tokio_tungstenite::accept_hdr_async(stream, speak).await.unwrap())
+        TestSocket(tokio_tungstenite::accept_hdr_async(stream, speak).await.unwrap())
     }
 
     /// Accepts, answers `register`, and gives the line.
-    async fn registered(&self) -> Line {
+    async fn registered(&self) -> TestSocket {
         let mut line = self.accept().await;
         let register = line.read().await;
         assert_eq!(register["payload"]["action"], "register");
@@ -116,9 +116,9 @@ impl Stage {
     }
 }
 
-struct Line(WebSocketStream<TcpStream>);
+struct TestSocket(WebSocketStream<TcpStream>);
 
-impl Line {
+impl TestSocket {
     /// The next frame; pings are answered on the way.
     async fn read(&mut self) -> Value {
         loop {
@@ -170,7 +170,7 @@ fn execute(number: u128) -> Value {
 
 #[tokio::test]
 async fn a_channel_registers_and_acknowledges_what_it_heard() {
-    let (stage, worker) = (Stage::new().await, Worker::new());
+    let (stage, worker) = (ChannelFixture::new().await, RememberingWorker::new());
     worker.running.lock().unwrap().push(run(9));
     let line = stage.connect(&worker);
     let mut hub = stage.accept().await;
@@ -201,15 +201,15 @@ async fn a_channel_registers_and_acknowledges_what_it_heard() {
     hub.write("notification", Some(2), None, cancel(1)).await;
     assert_eq!(hub.read().await["payload"], json!({"action": "ack", "seq": 2}));
     let heard = worker.heard(3).await;
-    assert_eq!(heard[0], Event::Connected { channel: channel(), opened: Opened::Registered });
-    assert!(matches!(&heard[1], Event::Execute(claimed) if claimed.task_run_id == run(1) && claimed.epoch == 1));
-    assert_eq!(heard[2..], [Event::Cancel(run(1))]);
+    assert_eq!(heard[0], ChannelEvent::Connected { channel: channel(), opened: ChannelOpening::Registered });
+    assert!(matches!(&heard[1], ChannelEvent::Execute(claimed) if claimed.task_run_id == run(1) && claimed.epoch == 1));
+    assert_eq!(heard[2..], [ChannelEvent::Cancel(run(1))]);
     line.close().await;
 }
 
 #[tokio::test]
 async fn a_broken_channel_resumes_where_it_was() {
-    let (stage, worker) = (Stage::new().await, Worker::new());
+    let (stage, worker) = (ChannelFixture::new().await, RememberingWorker::new());
     let line = stage.connect(&worker);
     let mut hub = stage.registered().await;
     hub.write("notification", Some(1), None, cancel(1)).await;
@@ -262,17 +262,24 @@ async fn a_broken_channel_resumes_where_it_was() {
     let opened: Vec<_> = heard
         .iter()
         .filter_map(|event| match event {
-            Event::Connected { opened, .. } => Some(*opened),
+            ChannelEvent::Connected { opened, .. } => Some(*opened),
             _ => None,
         })
         .collect();
-    assert_eq!(opened, [Opened::Registered, Opened::Resumed(Some(Repair { from: 2, to: 5 })), Opened::Registered]);
+    assert_eq!(
+        opened,
+        [
+            ChannelOpening::Registered,
+            ChannelOpening::Resumed(Some(ResumeRepair { from: 2, to: 5 })),
+            ChannelOpening::Registered
+        ]
+    );
     line.close().await;
 }
 
 #[tokio::test]
 async fn a_hub_that_forgot_the_newest_frames_is_registered_with_anew() {
-    let (stage, worker) = (Stage::new().await, Worker::new());
+    let (stage, worker) = (ChannelFixture::new().await, RememberingWorker::new());
     let line = stage.connect(&worker);
     let mut hub = stage.registered().await;
     hub.write("notification", Some(1), None, cancel(1)).await;
@@ -296,7 +303,7 @@ async fn a_hub_that_forgot_the_newest_frames_is_registered_with_anew() {
 
 #[tokio::test]
 async fn what_is_told_is_numbered_and_taken_when_it_is_acknowledged() {
-    let (stage, worker) = (Stage::new().await, Worker::new());
+    let (stage, worker) = (ChannelFixture::new().await, RememberingWorker::new());
     let line = stage.connect(&worker);
     let mut hub = stage.registered().await;
     worker.heard(1).await;
@@ -306,7 +313,7 @@ async fn what_is_told_is_numbered_and_taken_when_it_is_acknowledged() {
     };
     let tell = |text: &str| {
         let (line, payload) = (line.clone(), chunk(text));
-        tokio::spawn(async move { line.tell(FrameType::Chunk, payload).await })
+        tokio::spawn(async move { line.send_and_confirm(FrameType::Chunk, payload).await })
     };
     let first = tell("a");
     let frame = hub.read().await;
@@ -337,7 +344,7 @@ async fn what_is_told_is_numbered_and_taken_when_it_is_acknowledged() {
 
 #[tokio::test]
 async fn a_silent_line_is_given_up() {
-    let (stage, worker) = (Stage::new().await, Worker::new());
+    let (stage, worker) = (ChannelFixture::new().await, RememberingWorker::new());
     let line = stage.connect_pinging(&worker, Duration::from_millis(200));
     let hub = stage.registered().await;
     worker.heard(1).await;
@@ -345,7 +352,7 @@ async fn a_silent_line_is_given_up() {
     let mut again = stage.accept().await;
     assert_eq!(again.read().await["payload"]["action"], "resume");
     assert!(
-        matches!(&worker.heard(2).await[1], Event::Broken(Error::Unreachable { reason, .. }) if reason == "the line is silent")
+        matches!(&worker.heard(2).await[1], ChannelEvent::Broken(Error::Unreachable { reason, .. }) if reason == "the line is silent")
     );
     drop(hub);
     line.close().await;
@@ -354,7 +361,7 @@ async fn a_silent_line_is_given_up() {
 #[tokio::test]
 async fn a_line_is_not_silent_because_this_side_stood_still() {
     let ping = Duration::from_secs(1);
-    let (stage, worker) = (Stage::new().await, Worker::new());
+    let (stage, worker) = (ChannelFixture::new().await, RememberingWorker::new());
     let line = stage.connect_pinging(&worker, ping);
     let mut hub = stage.registered().await;
     worker.heard(1).await;
@@ -383,14 +390,14 @@ async fn a_line_is_not_silent_because_this_side_stood_still() {
         };
         confirmed.unwrap();
     }
-    let broken = worker.heard.borrow().iter().filter(|event| matches!(event, Event::Broken(_))).count();
+    let broken = worker.heard.borrow().iter().filter(|event| matches!(event, ChannelEvent::Broken(_))).count();
     assert_eq!(broken, 0);
     line.close().await;
 }
 
 #[tokio::test]
 async fn everything_written_before_a_ping_has_arrived_after_it() {
-    let (stage, worker) = (Stage::new().await, Worker::new());
+    let (stage, worker) = (ChannelFixture::new().await, RememberingWorker::new());
     let line = stage.connect(&worker);
     let mut hub = stage.registered().await;
     worker.heard(1).await;
@@ -406,14 +413,14 @@ async fn everything_written_before_a_ping_has_arrived_after_it() {
         hub
     });
     let line = tokio::time::timeout(PATIENCE, confirmed).await.unwrap().unwrap();
-    assert_eq!(worker.heard.borrow().last(), Some(&Event::Cancel(run(1))));
+    assert_eq!(worker.heard.borrow().last(), Some(&ChannelEvent::Cancel(run(1))));
     reading.abort();
     line.close().await;
 }
 
 /// Answers every request with this, as something that knows no channels would.
 async fn without_channels(answer: &'static str) -> Error {
-    let (stage, worker) = (Stage::new().await, Worker::new());
+    let (stage, worker) = (ChannelFixture::new().await, RememberingWorker::new());
     let line = stage.connect(&worker);
     let (mut stream, _) = stage.listener.accept().await.unwrap();
     let mut request = [0; 4096];
@@ -425,7 +432,7 @@ async fn without_channels(answer: &'static str) -> Error {
     stream.write_all(answer.as_bytes()).await.unwrap();
     drop(stream);
     worker.heard(1).await;
-    let State::Broken(error) = line.state() else { panic!("{:?}", line.state()) };
+    let ChannelState::Broken(error) = line.state() else { panic!("{:?}", line.state()) };
     line.close().await;
     error
 }

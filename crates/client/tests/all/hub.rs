@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use attache_client::{Credential, Error, Hub, HubOptions, Polled, RunFilter, Upload};
+use attache_client::{ArtifactSource, Error, HubClient, HubCredential, HubOptions, PairingPoll, RunFilter};
 use attache_protocol::{
     Code, RunId, Secret, Timestamp, WorkspaceId,
     error::exit,
@@ -21,14 +21,14 @@ use axum::{
 
 /// Answers the n-th request with the n-th answer, and remembers what was asked.
 #[derive(Clone)]
-struct Script(Arc<Mutex<Inner>>);
+struct ScriptedHub(Arc<Mutex<Inner>>);
 
 struct Inner {
-    answers: Vec<Answer>,
+    answers: Vec<ScriptedAnswer>,
     seen: Vec<String>,
 }
 
-enum Answer {
+enum ScriptedAnswer {
     Json(u16, String),
     /// A stream of events that breaks off after them without a proper end.
     Broken(String),
@@ -37,8 +37,8 @@ enum Answer {
     Echo,
 }
 
-impl Script {
-    async fn start(answers: Vec<Answer>) -> (Self, String) {
+impl ScriptedHub {
+    async fn start(answers: Vec<ScriptedAnswer>) -> (Self, String) {
         let script = Self(Arc::new(Mutex::new(Inner { answers, seen: Vec::new() })));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -52,7 +52,7 @@ impl Script {
     }
 }
 
-async fn answer(State(script): State<Script>, request: Request) -> Response {
+async fn answer(State(script): State<ScriptedHub>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 1 << 24).await.unwrap();
     let header = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
@@ -68,14 +68,14 @@ async fn answer(State(script): State<Script>, request: Request) -> Response {
             seen += &format!(" {}", String::from_utf8_lossy(&body));
         }
         inner.seen.push(seen);
-        if inner.answers.is_empty() { Answer::Json(500, String::new()) } else { inner.answers.remove(0) }
+        if inner.answers.is_empty() { ScriptedAnswer::Json(500, String::new()) } else { inner.answers.remove(0) }
     };
     let events = |body: Body| ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response();
     match answer {
-        Answer::Json(status, body) => (StatusCode::from_u16(status).unwrap(), body).into_response(),
-        Answer::Stream(text) => events(Body::from(text)),
-        Answer::Broken(text) => events(Body::from_stream(broken(text))),
-        Answer::Echo => {
+        ScriptedAnswer::Json(status, body) => (StatusCode::from_u16(status).unwrap(), body).into_response(),
+        ScriptedAnswer::Stream(text) => events(Body::from(text)),
+        ScriptedAnswer::Broken(text) => events(Body::from_stream(broken(text))),
+        ScriptedAnswer::Echo => {
             let hash = "0".repeat(64);
             format!(
                 r#"{{"artifact_id":"art_{:032x}","workspace_id":"wsp_{:032x}","name":"{}","media_type":"{}","size":{},
@@ -104,8 +104,8 @@ fn broken(text: String) -> impl futures_util::Stream<Item = Result<Bytes, std::i
     })
 }
 
-fn hub(url: &str) -> Hub {
-    Hub::new(HubOptions::new(url, Credential::Key(Secret::new("ak_secret".to_owned())))).unwrap()
+fn hub(url: &str) -> HubClient {
+    HubClient::new(HubOptions::new(url, HubCredential::Key(Secret::new("ak_secret".to_owned())))).unwrap()
 }
 
 fn run_id() -> RunId {
@@ -148,12 +148,12 @@ fn named(events: &[(i64, &str)]) -> Vec<(i64, String)> {
 
 #[tokio::test]
 async fn a_stream_resumes_after_every_break_and_ends_with_the_run() {
-    let (script, url) = Script::start(vec![
-        Answer::Broken(event(1, "task.created") + &event(2, "task.claimed") + "id: 3\ndata: {\"half"),
-        Answer::Json(503, r#"{"error":{"code":"draining","message":"m","hint":"h"}}"#.to_owned()),
+    let (script, url) = ScriptedHub::start(vec![
+        ScriptedAnswer::Broken(event(1, "task.created") + &event(2, "task.claimed") + "id: 3\ndata: {\"half"),
+        ScriptedAnswer::Json(503, r#"{"error":{"code":"draining","message":"m","hint":"h"}}"#.to_owned()),
         // The hub repeats what was seen already, and then skips one.
-        Answer::Stream(event(2, "task.claimed") + &event(3, "task.chunk") + &event(5, "task.completed")),
-        Answer::Stream(
+        ScriptedAnswer::Stream(event(2, "task.claimed") + &event(3, "task.chunk") + &event(5, "task.completed")),
+        ScriptedAnswer::Stream(
             ": hello\n\n".to_owned() + &event(4, "task.chunk") + &event(5, "task.completed") + &event(6, "x"),
         ),
     ])
@@ -170,9 +170,9 @@ async fn a_stream_resumes_after_every_break_and_ends_with_the_run() {
 
 #[tokio::test]
 async fn following_an_ended_run_from_its_last_event_ends() {
-    let (_, url) = Script::start(vec![
-        Answer::Stream(String::new()),
-        Answer::Json(200, r#"{"events":[],"next":5,"status":"completed"}"#.to_owned()),
+    let (_, url) = ScriptedHub::start(vec![
+        ScriptedAnswer::Stream(String::new()),
+        ScriptedAnswer::Json(200, r#"{"events":[],"next":5,"status":"completed"}"#.to_owned()),
     ])
     .await;
     assert_eq!(collect(&url, 5).await.unwrap(), vec![]);
@@ -181,7 +181,7 @@ async fn following_an_ended_run_from_its_last_event_ends() {
 #[tokio::test]
 async fn a_repaired_snapshot_passes_through_and_moves_the_cursor() {
     let repaired = r#"{"seq":9,"type":"snapshot.repaired","at":"2026-01-01T00:00:00.000Z","data":{"missing":{"from":1,"to":9},"snapshot":{}}}"#;
-    let (_, url) = Script::start(vec![Answer::Stream(
+    let (_, url) = ScriptedHub::start(vec![ScriptedAnswer::Stream(
         format!("id: 9\nevent: snapshot.repaired\ndata: {repaired}\n\n") + &event(10, "task.failed"),
     )])
     .await;
@@ -190,7 +190,7 @@ async fn a_repaired_snapshot_passes_through_and_moves_the_cursor() {
 
 #[tokio::test]
 async fn a_refused_stream_ends_with_the_hubs_words() {
-    let (_, url) = Script::start(vec![Answer::Json(
+    let (_, url) = ScriptedHub::start(vec![ScriptedAnswer::Json(
         401,
         r#"{"error":{"code":"runtime_revoked","message":"This device was revoked.","hint":"Pair again."}}"#.to_owned(),
     )])
@@ -201,12 +201,12 @@ async fn a_refused_stream_ends_with_the_hubs_words() {
 
 #[tokio::test]
 async fn only_requests_that_are_safe_to_repeat_are_repeated() {
-    let busy = || Answer::Json(503, r#"{"error":{"code":"overloaded","message":"m","hint":"h"}}"#.to_owned());
-    let (script, url) = Script::start(vec![
+    let busy = || ScriptedAnswer::Json(503, r#"{"error":{"code":"overloaded","message":"m","hint":"h"}}"#.to_owned());
+    let (script, url) = ScriptedHub::start(vec![
         busy(),
-        Answer::Json(200, run_json("running")),
+        ScriptedAnswer::Json(200, run_json("running")),
         busy(),
-        Answer::Json(201, run_json("pending")),
+        ScriptedAnswer::Json(201, run_json("pending")),
         busy(),
     ])
     .await;
@@ -236,7 +236,7 @@ async fn a_conflict_carries_the_run_as_it_is_now() {
         r#"{{"error":{{"code":"stale_epoch","message":"m","hint":"h"}},"task_run":{}}}"#,
         run_json("completed")
     );
-    let (_, url) = Script::start(vec![Answer::Json(409, body)]).await;
+    let (_, url) = ScriptedHub::start(vec![ScriptedAnswer::Json(409, body)]).await;
     let error = hub(&url).release(run_id(), 1).await.unwrap_err();
     assert_eq!(error.code(), Some(Code::StaleEpoch));
     assert_eq!(error.conflict().unwrap().status.as_str(), "completed");
@@ -245,11 +245,11 @@ async fn a_conflict_carries_the_run_as_it_is_now() {
 #[tokio::test]
 async fn filters_and_pages_become_the_query() {
     let (script, url) =
-        Script::start(vec![Answer::Json(200, r#"{"task_runs":[],"next_cursor":null}"#.to_owned())]).await;
+        ScriptedHub::start(vec![ScriptedAnswer::Json(200, r#"{"task_runs":[],"next_cursor":null}"#.to_owned())]).await;
     let filter = RunFilter {
-        status: Some(attache_protocol::rules::run::Status::Failed),
+        status: Some(attache_protocol::rules::run::RunStatus::Failed),
         agent: Some("my agent".into()),
-        page: attache_client::Page { limit: Some(5), cursor: Some("a=b&c".into()) },
+        page: attache_client::PageQuery { limit: Some(5), cursor: Some("a=b&c".into()) },
         ..RunFilter::default()
     };
     hub(&url).runs(&filter).await.unwrap();
@@ -265,16 +265,16 @@ async fn filters_and_pages_become_the_query() {
 async fn a_device_polls_until_a_person_has_decided() {
     let attached = r#"{"agent_id":"agt_00000000000000000000000000000001","runtime_id":"rtm_00000000000000000000000000000002",
         "runtime_token":"rt_hidden","heartbeat_timeout_ms":120000}"#;
-    let (script, url) = Script::start(vec![
-        Answer::Json(202, r#"{"error":{"code":"pairing_pending","message":"m","hint":"h"}}"#.to_owned()),
-        Answer::Json(200, attached.to_owned()),
-        Answer::Json(403, r#"{"error":{"code":"pairing_rejected","message":"m","hint":"h"}}"#.to_owned()),
+    let (script, url) = ScriptedHub::start(vec![
+        ScriptedAnswer::Json(202, r#"{"error":{"code":"pairing_pending","message":"m","hint":"h"}}"#.to_owned()),
+        ScriptedAnswer::Json(200, attached.to_owned()),
+        ScriptedAnswer::Json(403, r#"{"error":{"code":"pairing_rejected","message":"m","hint":"h"}}"#.to_owned()),
     ])
     .await;
-    let hub = Hub::new(HubOptions::new(url, Credential::None)).unwrap();
+    let hub = HubClient::new(HubOptions::new(url, HubCredential::None)).unwrap();
     let token = Secret::new("pp_poll".to_owned());
-    assert!(matches!(hub.poll_pairing(&token).await.unwrap(), Polled::Pending));
-    let Polled::Attached(attached) = hub.poll_pairing(&token).await.unwrap() else { panic!("confirmed") };
+    assert!(matches!(hub.poll_pairing(&token).await.unwrap(), PairingPoll::Pending));
+    let PairingPoll::Attached(attached) = hub.poll_pairing(&token).await.unwrap() else { panic!("confirmed") };
     assert_eq!(attached.runtime_token.expose(), "rt_hidden");
     assert!(!format!("{attached:?}").contains("rt_hidden"));
     assert_eq!(hub.poll_pairing(&token).await.unwrap_err().code(), Some(Code::PairingRejected));
@@ -286,11 +286,11 @@ async fn a_device_polls_until_a_person_has_decided() {
 
 #[tokio::test]
 async fn a_file_is_uploaded_as_a_stream_of_known_size() {
-    let (script, url) = Script::start(vec![Answer::Echo]).await;
+    let (script, url) = ScriptedHub::start(vec![ScriptedAnswer::Echo]).await;
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, &vec![7; 300_000]).unwrap();
     let workspace: WorkspaceId = "wsp_00000000000000000000000000000002".parse().unwrap();
-    let upload = Upload::File { file: tokio::fs::File::open(file.path()).await.unwrap(), size: 300_000 };
+    let upload = ArtifactSource::File { file: tokio::fs::File::open(file.path()).await.unwrap(), size: 300_000 };
     let artifact = hub(&url).put_artifact(workspace, "a b.txt", Some("text/plain"), upload).await.unwrap();
     assert_eq!(
         (artifact.name.as_str(), artifact.size, artifact.media_type.as_str()),
@@ -311,14 +311,14 @@ async fn a_hub_that_is_not_there_is_unreachable_and_no_secret_is_told() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
-    let mut options = HubOptions::new(url, Credential::Key(Secret::new("ak_secret".into())));
+    let mut options = HubOptions::new(url, HubCredential::Key(Secret::new("ak_secret".into())));
     options.timeouts.request = Duration::from_secs(2);
-    let hub = Hub::new(options).unwrap();
+    let hub = HubClient::new(options).unwrap();
     let error = hub.heartbeat(&Default::default()).await.unwrap_err();
     assert_eq!(error.exit_code(), exit::UNREACHABLE);
     let told = format!("{error} {error:?} {hub:?}");
     assert!(told.contains("Connection refused") && !told.contains("ak_secret"), "{told}");
-    let unsendable = HubOptions::new("http://h", Credential::RuntimeToken(Secret::new("rt_ü\u{1}secret".into())));
-    let error = Hub::new(unsendable).unwrap_err();
+    let unsendable = HubOptions::new("http://h", HubCredential::RuntimeToken(Secret::new("rt_ü\u{1}secret".into())));
+    let error = HubClient::new(unsendable).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("secret"));
 }

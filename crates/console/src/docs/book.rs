@@ -2,12 +2,12 @@
 
 use std::{fmt::Write as _, sync::LazyLock};
 
-use super::markdown::{self, Heading};
+use super::markdown::{self, DocHeading};
 use crate::view::html::Markup;
 
 /// A file that is served as a page.
 #[derive(Debug, Clone, Copy)]
-struct Source {
+struct DocSource {
     slug: &'static str,
     /// A short one, for the navigation.
     name: &'static str,
@@ -17,38 +17,38 @@ struct Source {
 }
 
 #[derive(Debug)]
-pub(crate) struct Book {
-    pub(crate) parts: Vec<Part>,
+pub(crate) struct DocBook {
+    pub(crate) parts: Vec<DocPart>,
 }
 
 /// Pages that belong together.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct DocPart {
     pub(crate) title: &'static str,
-    pub(crate) pages: Vec<Page>,
+    pub(crate) pages: Vec<DocEntry>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct DocEntry {
     pub(crate) slug: &'static str,
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) markdown: &'static str,
     pub(crate) title: String,
     pub(crate) html: Markup,
-    pub(crate) headings: Vec<Heading>,
+    pub(crate) headings: Vec<DocHeading>,
 }
 
 /// A program that pages link to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Example {
+pub(crate) struct DocExample {
     pub(crate) name: &'static str,
     pub(crate) content: &'static str,
 }
 
 macro_rules! source {
     ($slug:literal, $name:literal, $about:literal) => {
-        Source {
+        DocSource {
             slug: $slug,
             name: $name,
             about: $about,
@@ -59,11 +59,11 @@ macro_rules! source {
 
 macro_rules! example {
     ($name:literal) => {
-        Example { name: $name, content: include_str!(concat!("../../../../examples/", $name)) }
+        DocExample { name: $name, content: include_str!(concat!("../../../../examples/", $name)) }
     };
 }
 
-const PARTS: &[(&str, &[Source])] = &[
+const PARTS: &[(&str, &[DocSource])] = &[
     (
         "Begin here",
         &[
@@ -114,6 +114,11 @@ const PARTS: &[(&str, &[Source])] = &[
             source!("cli", "Command line", "every command, option, file and exit code"),
             source!("api", "HTTP API", "the HTTP API: credentials, runs, approvals, input, streams, artifacts, limits"),
             source!("errors", "Errors", "every error and failure code: what it means and what to do next"),
+            source!(
+                "glossary",
+                "Glossary",
+                "the words of this system, one for each concept, and where they live in the code"
+            ),
         ],
     ),
     (
@@ -162,7 +167,7 @@ const PARTS: &[(&str, &[Source])] = &[
     ),
 ];
 
-pub(crate) const EXAMPLES: &[Example] = &[
+pub(crate) const EXAMPLES: &[DocExample] = &[
     example!("python-adapter/adapter.py"),
     example!("python-asking-adapter/adapter.py"),
     example!("python-subagent/subagent.py"),
@@ -172,14 +177,14 @@ pub(crate) const EXAMPLES: &[Example] = &[
 /// The part of `/llms.txt` that people write; the list of pages follows from the table.
 const LLMS: &str = include_str!("../../../../docs/llms.txt");
 
-static BOOK: LazyLock<Book> = LazyLock::new(|| Book {
+static BOOK: LazyLock<DocBook> = LazyLock::new(|| DocBook {
     parts: PARTS
         .iter()
-        .map(|(title, sources)| Part { title, pages: sources.iter().copied().map(Page::new).collect() })
+        .map(|(title, sources)| DocPart { title, pages: sources.iter().copied().map(DocEntry::new).collect() })
         .collect(),
 });
 
-pub(crate) fn book() -> &'static Book {
+pub(crate) fn book() -> &'static DocBook {
     &BOOK
 }
 
@@ -188,14 +193,14 @@ pub(super) fn has(slug: &str) -> bool {
     PARTS.iter().flat_map(|(_, sources)| *sources).any(|source| source.slug == slug)
 }
 
-// === impl Book ===
+// === impl DocBook ===
 
-impl Book {
-    pub(crate) fn pages(&self) -> impl Iterator<Item = &Page> {
+impl DocBook {
+    pub(crate) fn pages(&self) -> impl Iterator<Item = &DocEntry> {
         self.parts.iter().flat_map(|part| &part.pages)
     }
 
-    pub(crate) fn page(&self, slug: &str) -> Option<&Page> {
+    pub(crate) fn page(&self, slug: &str) -> Option<&DocEntry> {
         self.pages().find(|page| page.slug == slug)
     }
 
@@ -212,10 +217,10 @@ impl Book {
     }
 }
 
-// === impl Page ===
+// === impl DocEntry ===
 
-impl Page {
-    fn new(source: Source) -> Self {
+impl DocEntry {
+    fn new(source: DocSource) -> Self {
         let rendered = markdown::render(source.markdown);
         Self {
             slug: source.slug,

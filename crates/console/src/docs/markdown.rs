@@ -8,16 +8,16 @@ use super::book;
 use crate::view::html::{Markup, escape};
 
 #[derive(Debug)]
-pub(super) struct Rendered {
+pub(super) struct RenderedMarkdown {
     /// The first heading.
     pub(super) title: Option<String>,
     pub(super) html: Markup,
     /// The sections and their parts, in order.
-    pub(super) headings: Vec<Heading>,
+    pub(super) headings: Vec<DocHeading>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Heading {
+pub(crate) struct DocHeading {
     pub(crate) id: String,
     pub(crate) text: String,
     pub(crate) is_part: bool,
@@ -26,9 +26,9 @@ pub(crate) struct Heading {
 /// What the page's frame uses already.
 const TAKEN: &[&str] = &["main"];
 
-pub(super) fn render(source: &str) -> Rendered {
+pub(super) fn render(source: &str) -> RenderedMarkdown {
     let options = Options::ENABLE_TABLES | Options::ENABLE_TASKLISTS | Options::ENABLE_STRIKETHROUGH;
-    let mut events: Vec<_> = Parser::new_ext(source, options).map(calm).collect();
+    let mut events: Vec<_> = Parser::new_ext(source, options).map(sanitize).collect();
     let outline = name_headings(&mut events);
     let mut out = Vec::with_capacity(events.len() + 64);
     let (mut in_shell, mut blocks) = (false, 0);
@@ -37,24 +37,24 @@ pub(super) fn render(source: &str) -> Rendered {
             Event::Start(Tag::CodeBlock(kind)) => {
                 blocks += 1;
                 in_shell = matches!(&kind, CodeBlockKind::Fenced(language) if &**language == "sh");
-                out.push(own(format!("<div class=\"block\"><pre id=\"block-{blocks}\"><code>")));
+                out.push(raw_html(format!("<div class=\"block\"><pre id=\"block-{blocks}\"><code>")));
             }
             Event::End(TagEnd::CodeBlock) => {
-                out.push(own("</code></pre>".to_owned()));
+                out.push(raw_html("</code></pre>".to_owned()));
                 if in_shell {
-                    out.push(own(format!(
+                    out.push(raw_html(format!(
                         "<button class=\"btn tiny\" type=\"button\" data-copy-from=\"block-{blocks}\" hidden>Copy</button>"
                     )));
                 }
-                out.push(own("</div>\n".to_owned()));
+                out.push(raw_html("</div>\n".to_owned()));
             }
             // A wide table scrolls by itself, so that the page does not.
             Event::Start(Tag::Table(_)) => {
-                out.push(own("<div class=\"wide\">".to_owned()));
+                out.push(raw_html("<div class=\"wide\">".to_owned()));
                 // Alignment would be written as a style, which the page's policy forbids.
                 out.push(Event::Start(Tag::Table(Vec::new())));
             }
-            Event::End(TagEnd::Table) => out.extend([event, own("</div>\n".to_owned())]),
+            Event::End(TagEnd::Table) => out.extend([event, raw_html("</div>\n".to_owned())]),
             other => out.push(other),
         }
     }
@@ -63,11 +63,11 @@ pub(super) fn render(source: &str) -> Rendered {
     let title = outline.iter().find(|(level, _)| *level == HeadingLevel::H1).map(|(_, heading)| heading.text.clone());
     let shown = |level| level == HeadingLevel::H2 || level == HeadingLevel::H3;
     let headings = outline.into_iter().filter(|(level, _)| shown(*level)).map(|(_, heading)| heading).collect();
-    Rendered { title, html: Markup::own(page), headings }
+    RenderedMarkdown { title, html: Markup::trusted(page), headings }
 }
 
 /// Raw HTML becomes text, comments become nothing, and links lead to pages instead of files.
-fn calm(event: Event<'_>) -> Event<'_> {
+fn sanitize(event: Event<'_>) -> Event<'_> {
     match event {
         Event::Html(html) if html.starts_with("<!--") => Event::Text("".into()),
         Event::Html(html) | Event::InlineHtml(html) => Event::Text(html),
@@ -105,7 +105,7 @@ fn address(target: &str) -> String {
 }
 
 /// Gives every heading a name of its own, and a link to itself.
-fn name_headings(events: &mut Vec<Event<'_>>) -> Vec<(HeadingLevel, Heading)> {
+fn name_headings(events: &mut Vec<Event<'_>>) -> Vec<(HeadingLevel, DocHeading)> {
     let mut used: HashMap<String, usize> = TAKEN.iter().map(|name| ((*name).to_owned(), 1)).collect();
     let mut outline = Vec::new();
     let mut at = 0;
@@ -115,7 +115,7 @@ fn name_headings(events: &mut Vec<Event<'_>>) -> Vec<(HeadingLevel, Heading)> {
             continue;
         };
         let length = events[at..].iter().take_while(|event| !matches!(event, Event::End(TagEnd::Heading(_)))).count();
-        let text: String = events[at..at + length].iter().filter_map(words).collect();
+        let text: String = events[at..at + length].iter().filter_map(event_text).collect();
         let id = unique(&mut used, slug(&text));
         if let Event::Start(Tag::Heading { id: name, .. }) = &mut events[at] {
             *name = Some(CowStr::from(id.clone()));
@@ -123,14 +123,14 @@ fn name_headings(events: &mut Vec<Event<'_>>) -> Vec<(HeadingLevel, Heading)> {
         let mut link = String::from("<a class=\"anchor\" href=\"#");
         escape(&mut link, &id);
         link.push_str("\" aria-hidden=\"true\" tabindex=\"-1\">#</a>");
-        events.insert(at + length, own(link));
-        outline.push((level, Heading { id, text, is_part: level == HeadingLevel::H3 }));
+        events.insert(at + length, raw_html(link));
+        outline.push((level, DocHeading { id, text, is_part: level == HeadingLevel::H3 }));
         at += length + 2;
     }
     outline
 }
 
-fn words<'a>(event: &'a Event<'_>) -> Option<&'a str> {
+fn event_text<'a>(event: &'a Event<'_>) -> Option<&'a str> {
     match event {
         Event::Text(text) | Event::Code(text) => Some(text),
         _ => None,
@@ -149,7 +149,7 @@ fn unique(used: &mut HashMap<String, usize>, slug: String) -> String {
     if *count == 1 { slug } else { format!("{slug}-{}", *count - 1) }
 }
 
-fn own(html: String) -> Event<'static> {
+fn raw_html(html: String) -> Event<'static> {
     Event::Html(html.into())
 }
 
@@ -177,7 +177,7 @@ mod tests {
     fn headings_have_names_of_their_own() {
         let rendered = render("# The *whole*\n## `GET /health`\n## Main\n### Errors, again\n### Errors, again\n");
         assert_eq!(rendered.title.as_deref(), Some("The whole"));
-        let heading = |id: &str, text: &str, is_part| Heading { id: id.to_owned(), text: text.to_owned(), is_part };
+        let heading = |id: &str, text: &str, is_part| DocHeading { id: id.to_owned(), text: text.to_owned(), is_part };
         assert_eq!(
             rendered.headings,
             [

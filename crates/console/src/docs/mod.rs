@@ -6,7 +6,7 @@ mod markdown;
 use askama::Template;
 use attache_protocol::{
     Code,
-    error::{Body as ErrorBody, Detail},
+    error::{ErrorBody, ErrorDetail},
 };
 use axum::{
     Json,
@@ -17,44 +17,44 @@ use axum::{
 };
 
 use crate::{
-    Console, headers,
-    problem::{Fault, Result},
-    shell::Door,
+    ConsoleState, headers,
+    layout::BareLayout,
+    problem::{PageError, PageResult},
     text::{self, Text},
     view::html::Markup,
 };
-use book::{Book, Page};
+use book::{DocBook, DocEntry};
 
 const HTML: &str = "text/html; charset=utf-8";
 const MARKDOWN: &str = "text/markdown; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// A page for people depends on their theme and language, so a browser asks again; the answer is mostly 304.
-const ASK_AGAIN: &str = "no-cache";
+const CACHE_REVALIDATE: &str = "no-cache";
 /// What is the same for everybody may be old for a moment after an upgrade of the hub.
-const FOR_A_MOMENT: &str = "public, max-age=300";
+const CACHE_BRIEFLY: &str = "public, max-age=300";
 
 #[derive(Template)]
 #[template(path = "docs.html")]
-struct Sheet<'a> {
+struct DocsPage<'a> {
     t: &'static Text,
     /// Under this name the theme switch finds it.
-    shell: Door,
-    book: &'static Book,
+    shell: BareLayout,
+    book: &'static DocBook,
     /// None for the list of all pages.
-    page: Option<&'static Page>,
+    page: Option<&'static DocEntry>,
     missing: Option<Markup>,
     title: &'a str,
 }
 
 /// Every page, with what it is about. Its twin is `/llms.txt`.
-pub(crate) async fn index(State(console): State<Console>, asked: HeaderMap) -> Result {
+pub(crate) async fn index(State(console): State<ConsoleState>, asked: HeaderMap) -> PageResult {
     if wants_markdown(&asked) {
         return Ok(twin(&asked, book::book().llms(&console.hub.origin())));
     }
     let t = text::for_request(&asked);
     let html = sheet(&asked, None, None, t.docs)?;
-    Ok(answer(&asked, HTML, ASK_AGAIN, html))
+    Ok(answer(&asked, HTML, CACHE_REVALIDATE, html))
 }
 
 /// The address with a stroke at its end.
@@ -63,38 +63,38 @@ pub(crate) async fn home() -> Redirect {
 }
 
 /// A page; its Markdown when the name ends in `.md` or the reader prefers it.
-pub(crate) async fn show(Path(name): Path<String>, asked: HeaderMap) -> Result {
+pub(crate) async fn show(Path(name): Path<String>, asked: HeaderMap) -> PageResult {
     let (slug, is_twin) = name.strip_suffix(".md").map_or((name.as_str(), false), |slug| (slug, true));
     let Some(page) = book::book().page(slug) else { return missing(&name, &asked) };
     if is_twin || wants_markdown(&asked) {
         return Ok(twin(&asked, markdown::served(page.markdown)));
     }
     let html = sheet(&asked, Some(page), None, &page.title)?;
-    Ok(answer(&asked, HTML, ASK_AGAIN, html))
+    Ok(answer(&asked, HTML, CACHE_REVALIDATE, html))
 }
 
 /// A program that a page speaks of.
-pub(crate) async fn example(Path((folder, file)): Path<(String, String)>, asked: HeaderMap) -> Result {
+pub(crate) async fn example(Path((folder, file)): Path<(String, String)>, asked: HeaderMap) -> PageResult {
     let name = format!("{folder}/{file}");
-    let example = book::EXAMPLES.iter().find(|example| example.name == name).ok_or(Fault::NoSuchPath)?;
-    Ok(answer(&asked, PLAIN, FOR_A_MOMENT, example.content.to_owned()))
+    let example = book::EXAMPLES.iter().find(|example| example.name == name).ok_or(PageError::NoSuchPath)?;
+    Ok(answer(&asked, PLAIN, CACHE_BRIEFLY, example.content.to_owned()))
 }
 
 /// What an agent reads first.
-pub(crate) async fn llms(State(console): State<Console>, asked: HeaderMap) -> Response<Body> {
-    answer(&asked, PLAIN, FOR_A_MOMENT, book::book().llms(&console.hub.origin()))
+pub(crate) async fn llms(State(console): State<ConsoleState>, asked: HeaderMap) -> Response<Body> {
+    answer(&asked, PLAIN, CACHE_BRIEFLY, book::book().llms(&console.hub.origin()))
 }
 
 /// There is no such page: says so in the reader's form, with all that there is.
-fn missing(name: &str, asked: &HeaderMap) -> Result {
+fn missing(name: &str, asked: &HeaderMap) -> PageResult {
     if weight(asked, "text/html") > 0 {
         let t = text::for_request(asked);
-        let said = Markup::sentence(t.docs_missing, &[("name", crate::view::html::Blank::Code(name))]);
+        let said = Markup::sentence(t.docs_missing, &[("name", crate::view::html::PlaceholderValue::Code(name))]);
         let html = sheet(asked, None, Some(said), t.error_not_found)?;
         return Ok((StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, HTML)], html).into_response());
     }
     let pages: Vec<_> = book::book().pages().map(|page| format!("/docs/{}.md", page.slug)).collect();
-    let error = Detail {
+    let error = ErrorDetail {
         code: Code::NoSuchPath.as_str().to_owned(),
         message: format!("There is no document `{name}`."),
         hint: format!("There are: {}.", pages.join(", ")),
@@ -102,19 +102,24 @@ fn missing(name: &str, asked: &HeaderMap) -> Result {
     Ok((StatusCode::NOT_FOUND, Json(ErrorBody { error })).into_response())
 }
 
-fn sheet(asked: &HeaderMap, page: Option<&'static Page>, missing: Option<Markup>, title: &str) -> Result<String> {
+fn sheet(
+    asked: &HeaderMap,
+    page: Option<&'static DocEntry>,
+    missing: Option<Markup>,
+    title: &str,
+) -> PageResult<String> {
     let t = text::for_request(asked);
-    Ok(Sheet { t, shell: Door::new(asked), book: book::book(), page, missing, title }.render()?)
+    Ok(DocsPage { t, shell: BareLayout::new(asked), book: book::book(), page, missing, title }.render()?)
 }
 
 fn twin(asked: &HeaderMap, markdown: String) -> Response<Body> {
-    answer(asked, MARKDOWN, FOR_A_MOMENT, markdown)
+    answer(asked, MARKDOWN, CACHE_BRIEFLY, markdown)
 }
 
 /// The content with its tag, or 304 to whoever has it already.
 fn answer(asked: &HeaderMap, kind: &'static str, caching: &'static str, content: String) -> Response<Body> {
     let tag = format!("\"{}\"", &blake3::hash(content.as_bytes()).to_hex()[..16]);
-    let mut response = if headers::knows(asked, &tag) {
+    let mut response = if headers::has_cached(asked, &tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], content).into_response()

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use askama::Template;
 use attache_hub::{
     control::{ChannelQuery, PageRequest, RunQuery},
-    identity::{Action, Verdict},
+    identity::{AccessVerdict, Action},
 };
 use attache_protocol::{
     RuntimeId, Timestamp,
@@ -19,50 +19,50 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    form::Posted,
-    page::{Viewer, go, html, manages, pair, people, person_name, run_new, runs},
-    problem::{Fault, Result},
-    session::Session,
-    shell::{Place, Shell},
+    ConsoleState,
+    form::SubmittedForm,
+    layout::{NavSection, PageLayout},
+    page::{PageViewer, html, manages, pair, people, person_name, redirect_after_form, run_new, runs},
+    problem::{PageError, PageResult},
+    session::BrowserSession,
     text::{Text, fill},
     view::{
-        agent::{Card, Device},
+        agent::{AgentDevice, AgentTile},
         channel,
         exact::exact_line,
         host,
-        html::{Blank, Markup},
-        limit::{Limit, limits},
+        html::{Markup, PlaceholderValue},
         person,
-        run::{Row, device_name},
-        time::When,
+        run::{RunListRow, device_name},
+        time::TimeElement,
+        time_limit::{TimeLimitChoice, limits},
     },
 };
 
 #[derive(Template)]
 #[template(path = "agent.html")]
-struct Page {
+struct AgentPage {
     t: &'static Text,
-    shell: Shell,
-    card: Card,
+    shell: PageLayout,
+    card: AgentTile,
     instructions: String,
     owner: String,
     /// To whom the viewer may give it; empty for those who may not.
-    owners: Vec<person::Choice>,
+    owners: Vec<person::FormChoice>,
     webhook: Option<Markup>,
     /// Nobody but its owner may call it.
     owners_alone: bool,
-    limits: Vec<Limit>,
-    rows: Vec<Row>,
-    runtimes: Vec<Device>,
+    limits: Vec<TimeLimitChoice>,
+    rows: Vec<RunListRow>,
+    runtimes: Vec<AgentDevice>,
     /// The newest channel of the agent.
-    channel: Option<channel::Row>,
+    channel: Option<channel::ChannelListRow>,
     problem: Option<String>,
-    dialog: Option<Dialog>,
+    dialog: Option<PairingDialog>,
 }
 
 /// A pairing code on the one page that shows it.
-struct Dialog {
+struct PairingDialog {
     title: String,
     code_left: String,
     code_right: String,
@@ -75,7 +75,7 @@ struct Dialog {
 
 #[derive(Template)]
 #[template(path = "paired.html")]
-struct Paired {
+struct PairedFragment {
     t: &'static Text,
     csrf: String,
     nonce: String,
@@ -87,27 +87,27 @@ struct Paired {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct PairedQuery {
     since: i64,
 }
 
 pub(crate) async fn show(
-    State(console): State<Console>,
-    session: Session,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
     Path(agent): Path<String>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     let account = console.hub.account(&session.principal, &agent).await?;
     page(&console, &session, &uri, account, None, None).await
 }
 
 pub(crate) async fn update(
-    State(console): State<Console>,
+    State(console): State<ConsoleState>,
     Path(agent): Path<String>,
     uri: Uri,
-    posted: Posted,
-) -> Result {
-    let Posted { session, fields } = posted;
+    posted: SubmittedForm,
+) -> PageResult {
+    let SubmittedForm { session, fields } = posted;
     let known = console.hub.account(&session.principal, &agent).await?;
     // An owner who stays is not given the agent again.
     let owner = known.owner_id.map(|id| id.to_string()).unwrap_or_default();
@@ -125,7 +125,7 @@ pub(crate) async fn update(
         ..AccountRequest::default()
     };
     match console.hub.update_account(&session.principal, &agent, request).await {
-        Ok(account) => Ok(go(&format!("/agents/{}?said=saved", account.agent_id))),
+        Ok(account) => Ok(redirect_after_form(&format!("/agents/{}?said=saved", account.agent_id))),
         Err(error) if matches!(error.code.http_status(), 400 | 409) => {
             let typed = Account { description: Some(description), instructions: Some(instructions), ..known };
             page(&console, &session, &uri, typed, Some(error.message.into_owned()), None).await
@@ -134,40 +134,47 @@ pub(crate) async fn update(
     }
 }
 
-pub(crate) async fn archive(State(console): State<Console>, Path(agent): Path<String>, posted: Posted) -> Result {
+pub(crate) async fn archive(
+    State(console): State<ConsoleState>,
+    Path(agent): Path<String>,
+    posted: SubmittedForm,
+) -> PageResult {
     let account = console.hub.archive_account(&posted.session.principal, &agent).await?;
-    Ok(go(&format!("/agents/{}?said=archived", account.agent_id)))
+    Ok(redirect_after_form(&format!("/agents/{}?said=archived", account.agent_id)))
 }
 
 pub(crate) async fn revoke_runtime(
-    State(console): State<Console>,
+    State(console): State<ConsoleState>,
     Path(runtime): Path<String>,
-    posted: Posted,
-) -> Result {
-    let runtime: RuntimeId = runtime.parse().map_err(|_| Fault::NoSuchPath)?;
+    posted: SubmittedForm,
+) -> PageResult {
+    let runtime: RuntimeId = runtime.parse().map_err(|_| PageError::NoSuchPath)?;
     let runtime = console.hub.revoke_runtime(&posted.session.principal, runtime).await?;
-    Ok(go(&format!("/agents/{}?said=revoked", runtime.agent_id)))
+    Ok(redirect_after_form(&format!("/agents/{}?said=revoked", runtime.agent_id)))
 }
 
 /// Makes a code and shows it in this answer and nowhere else: there is no address under which it can be seen again.
 pub(crate) async fn make_code(
-    State(console): State<Console>,
+    State(console): State<ConsoleState>,
     Path(agent): Path<String>,
     uri: Uri,
-    posted: Posted,
-) -> Result {
+    posted: SubmittedForm,
+) -> PageResult {
     let session = posted.session;
     let account = console.hub.account(&session.principal, &agent).await?;
     let since = console.hub.now();
     let made = console.hub.create_pairing_code(&session.principal, &account.agent_id.to_string()).await?;
     let (left, right) = made.pairing_code.split_once('-').unwrap_or((&made.pairing_code, ""));
-    let dialog = Dialog {
+    let dialog = PairingDialog {
         title: fill(session.t.pair_title, &[("agent", &account.name)]),
         code_left: left.to_owned(),
         code_right: right.to_owned(),
         command: format!("attache runtime pair {} {}", made.pairing_code, pair::address(&console)),
         expires_at: made.expires_at.to_string(),
-        expires: Markup::sentence(session.t.pair_until, &[("at", Blank::When(When::clock(made.expires_at)))]),
+        expires: Markup::sentence(
+            session.t.pair_until,
+            &[("at", PlaceholderValue::When(TimeElement::clock(made.expires_at)))],
+        ),
         since: since.millis(),
     };
     page(&console, &session, &uri, account, None, Some(dialog)).await
@@ -175,11 +182,11 @@ pub(crate) async fn make_code(
 
 /// The dialog's last step, once a device has joined; nothing before that.
 pub(crate) async fn paired(
-    State(console): State<Console>,
-    session: Session,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
     Path(agent): Path<String>,
-    Query(asked): Query<Asked>,
-) -> Result {
+    Query(asked): Query<PairedQuery>,
+) -> PageResult {
     let t = session.t;
     let account = console.hub.account(&session.principal, &agent).await?;
     let since = Timestamp::from_millis(asked.since);
@@ -191,9 +198,12 @@ pub(crate) async fn paired(
     let replaced = devices.agent_runtimes.iter().any(|other| other.ended_at.is_some_and(|ended| ended >= since));
     let device = device_name(runtime, t);
     let host = host::name(&runtime.labels).unwrap_or_else(|| t.no_host.to_owned());
-    let blanks =
-        [("device", Blank::Text(&device)), ("agent", Blank::Text(&account.name)), ("host", Blank::Text(&host))];
-    html(&Paired {
+    let blanks = [
+        ("device", PlaceholderValue::Text(&device)),
+        ("agent", PlaceholderValue::Text(&account.name)),
+        ("host", PlaceholderValue::Text(&host)),
+    ];
+    html(&PairedFragment {
         t,
         csrf: session.csrf.clone(),
         nonce: format!("console-{}", console.hub.env().uuid().simple()),
@@ -205,15 +215,15 @@ pub(crate) async fn paired(
 }
 
 async fn page(
-    console: &Console,
-    session: &Session,
+    console: &ConsoleState,
+    session: &BrowserSession,
     uri: &Uri,
     account: Account,
     problem: Option<String>,
-    dialog: Option<Dialog>,
-) -> Result {
+    dialog: Option<PairingDialog>,
+) -> PageResult {
     let (hub, by, t) = (&console.hub, &session.principal, session.t);
-    let mut shell = Shell::new(console, session, Place::Agents, uri).await?;
+    let mut shell = PageLayout::new(console, session, NavSection::Agents, uri).await?;
     let id = account.agent_id.to_string();
     shell.here = format!("/agents/{id}");
     let devices = hub.runtimes(by, Some(&id), PageRequest { limit: Some(10), cursor: None }).await?.agent_runtimes;
@@ -223,30 +233,30 @@ async fn page(
     let query = ChannelQuery { connected: None, agent: Some(account.agent_id.to_string()) };
     let newest = hub.channels(by, query, PageRequest { limit: Some(1), cursor: None }).await?;
     let names = HashMap::from([(account.agent_id, account.name.clone())]);
-    let viewer = Viewer::new(console, session);
+    let viewer = PageViewer::new(console, session);
     let owner = match account.owner_id {
         Some(owner) => person_name(console, session, owner).await?,
-        None => t.office.owner_of_all.to_owned(),
+        None => t.admin.owner_of_all.to_owned(),
     };
-    let owners = if by.verdict(Action::GiveAgent) == Verdict::Yes {
+    let owners = if by.verdict(Action::GiveAgent) == AccessVerdict::Yes {
         let chosen = account.owner_id.map(|id| id.to_string()).unwrap_or_default();
-        people::people(console, session).await?.choices(t.office.owner_of_all, &chosen)
+        people::people(console, session).await?.choices(t.admin.owner_of_all, &chosen)
     } else {
         Vec::new()
     };
     let webhook = account.approvals.as_ref().and_then(|policy| policy.webhook_url.as_deref()).map(exact_line);
-    html(&Page {
+    html(&AgentPage {
         t,
         owner,
         owners,
         webhook,
         owners_alone: account.callers == Callers::Owner,
         limits: limits(account.run_timeout_ms, t),
-        channel: newest.channels.first().map(|newest| channel::Row::new(newest, &names, t)),
-        card: Card { managed: manages(session, &account), ..Card::new(&account, None, viewer.scene()) },
+        channel: newest.channels.first().map(|newest| channel::ChannelListRow::new(newest, &names, t)),
+        card: AgentTile { managed: manages(session, &account), ..AgentTile::new(&account, None, viewer.scene()) },
         instructions: account.instructions.unwrap_or_default(),
         rows,
-        runtimes: devices.iter().map(|runtime| Device::new(runtime, t)).collect(),
+        runtimes: devices.iter().map(|runtime| AgentDevice::new(runtime, t)).collect(),
         problem,
         dialog,
         shell,

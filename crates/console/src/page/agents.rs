@@ -6,7 +6,7 @@ use askama::Template;
 use attache_hub::control::{PageRequest, RunQuery};
 use attache_protocol::{
     AgentId,
-    rules::run::Status,
+    rules::run::RunStatus,
     wire::{
         account::{AccountRequest, Presence},
         run::Run,
@@ -19,55 +19,55 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    form::Posted,
-    page::{Viewer, address, go, html, manages},
-    problem::Result,
-    session::Session,
-    shell::{Place, Shell},
+    ConsoleState,
+    form::SubmittedForm,
+    layout::{NavSection, PageLayout},
+    page::{PageViewer, address, html, manages, redirect_after_form},
+    problem::PageResult,
+    session::BrowserSession,
     text::{Text, fill},
-    view::agent::Card,
+    view::agent::AgentTile,
 };
 
-const PAGE: usize = 60;
+const PAGE_SIZE: usize = 60;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct AgentsPageQuery {
     cursor: String,
 }
 
 #[derive(Template)]
 #[template(path = "agents.html")]
-struct Page {
+struct AgentsPage {
     t: &'static Text,
-    shell: Shell,
+    shell: PageLayout,
     summary: String,
-    cards: Vec<Card>,
+    cards: Vec<AgentTile>,
     more: Option<String>,
     problem: Option<String>,
     new_name: String,
 }
 
 pub(crate) async fn list(
-    State(console): State<Console>,
-    session: Session,
-    Query(asked): Query<Asked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(asked): Query<AgentsPageQuery>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     page(&console, &session, &uri, asked.cursor, None, String::new()).await
 }
 
-pub(crate) async fn create(State(console): State<Console>, uri: Uri, posted: Posted) -> Result {
-    let Posted { session, fields } = posted;
+pub(crate) async fn create(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
+    let SubmittedForm { session, fields } = posted;
     let name = fields.get("name").trim().to_owned();
     let request = AccountRequest {
         name: Some(name.clone()),
-        description: fields.given("description"),
+        description: fields.non_empty("description"),
         ..AccountRequest::default()
     };
     match console.hub.create_account(&session.principal, request).await {
-        Ok(account) => Ok(go(&format!("/agents/{}", account.agent_id))),
+        Ok(account) => Ok(redirect_after_form(&format!("/agents/{}", account.agent_id))),
         Err(error) if matches!(error.code.http_status(), 400 | 409) => {
             page(&console, &session, &uri, String::new(), Some(error.message.into_owned()), name).await
         }
@@ -76,19 +76,19 @@ pub(crate) async fn create(State(console): State<Console>, uri: Uri, posted: Pos
 }
 
 async fn page(
-    console: &Console,
-    session: &Session,
+    console: &ConsoleState,
+    session: &BrowserSession,
     uri: &Uri,
     cursor: String,
     problem: Option<String>,
     new_name: String,
-) -> Result {
+) -> PageResult {
     let t = session.t;
-    let shell = Shell::new(console, session, Place::Agents, uri).await?;
-    let request = PageRequest { limit: Some(PAGE), cursor: Some(cursor).filter(|cursor| !cursor.is_empty()) };
+    let shell = PageLayout::new(console, session, NavSection::Agents, uri).await?;
+    let request = PageRequest { limit: Some(PAGE_SIZE), cursor: Some(cursor).filter(|cursor| !cursor.is_empty()) };
     let list = console.hub.accounts(&session.principal, request).await?;
     let running = running(console, session).await?;
-    let viewer = Viewer::new(console, session);
+    let viewer = PageViewer::new(console, session);
     let online = list.agent_accounts.iter().filter(|account| account.status == Presence::Online).count();
     let total = list.agent_accounts.len();
     let sentence = if list.next_cursor.is_some() { t.summary_agents_more } else { t.summary_agents };
@@ -96,11 +96,11 @@ async fn page(
         .agent_accounts
         .iter()
         .map(|account| {
-            let card = Card::new(account, running.get(&account.agent_id), viewer.scene());
-            Card { managed: manages(session, account), ..card }
+            let card = AgentTile::new(account, running.get(&account.agent_id), viewer.scene());
+            AgentTile { managed: manages(session, account), ..card }
         })
         .collect();
-    html(&Page {
+    html(&AgentsPage {
         t,
         shell,
         summary: fill(sentence, &[("online", &online.to_string()), ("total", &total.to_string())]),
@@ -112,9 +112,9 @@ async fn page(
 }
 
 /// What each agent works on now.
-async fn running(console: &Console, session: &Session) -> Result<HashMap<AgentId, Run>> {
+async fn running(console: &ConsoleState, session: &BrowserSession) -> PageResult<HashMap<AgentId, Run>> {
     let query = RunQuery {
-        status: Some(Status::Running),
+        status: Some(RunStatus::Running),
         page: PageRequest { limit: Some(200), cursor: None },
         ..RunQuery::default()
     };

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use askama::Template;
-use attache_hub::{control, surface::Peer};
+use attache_hub::{control, surface::PeerAddress};
 use attache_protocol::{
     Code, PermissionId,
-    rules::permission::Scope,
+    rules::permission::DecisionScope,
     wire::permission::{DecisionRequest, PermissionRequest},
 };
 use axum::{
@@ -16,29 +16,29 @@ use axum::{
 };
 
 use crate::{
-    Console,
-    form::{Fields, Posted},
-    page::{Viewer, approvals, go, html},
-    problem::{Fault, Result},
-    session::Session,
-    shell::{Place, Shell},
+    ConsoleState,
+    form::{FormFields, SubmittedForm},
+    layout::{NavSection, PageLayout},
+    page::{PageViewer, approvals, html, redirect_after_form},
+    problem::{PageError, PageResult},
+    session::BrowserSession,
     text::Text,
     view::{
-        asked::Block,
-        caller,
-        html::{Blank, Markup},
-        permission::{Card, verdict},
-        time::When,
+        actor,
+        html::{Markup, PlaceholderValue},
+        permission::{ApprovalCard, verdict},
+        time::TimeElement,
+        tool_input::ToolInputBlock,
     },
 };
 
 #[derive(Template)]
 #[template(path = "approval.html")]
-struct Page {
+struct ApprovalPage {
     t: &'static Text,
-    shell: Shell,
+    shell: PageLayout,
     short: String,
-    card: Card,
+    card: ApprovalCard,
     late: Option<Markup>,
     problem: Option<String>,
     /// Where a decision leads.
@@ -47,53 +47,54 @@ struct Page {
 
 /// What the form before this page brought.
 #[derive(Debug, Default)]
-struct Outcome {
+struct ApprovalFormOutcome {
     /// Somebody else was first.
     late: Option<Markup>,
     problem: Option<String>,
 }
 
 pub(crate) async fn show(
-    State(console): State<Console>,
-    session: Session,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
     Path(permission): Path<String>,
     uri: Uri,
-) -> Result {
-    let id: PermissionId = permission.parse().map_err(|_| Fault::NoSuchPath)?;
+) -> PageResult {
+    let id: PermissionId = permission.parse().map_err(|_| PageError::NoSuchPath)?;
     let request = console.hub.permission(&session.principal, id).await?;
-    page(&console, &session, &uri, &request, Outcome::default()).await
+    page(&console, &session, &uri, &request, ApprovalFormOutcome::default()).await
 }
 
 pub(crate) async fn decide(
-    State(console): State<Console>,
+    State(console): State<ConsoleState>,
     Path(permission): Path<String>,
-    peer: Option<Extension<Peer>>,
+    peer: Option<Extension<PeerAddress>>,
     uri: Uri,
-    posted: Posted,
-) -> Result {
-    let id: PermissionId = permission.parse().map_err(|_| Fault::NoSuchPath)?;
-    let Posted { session, fields } = posted;
+    posted: SubmittedForm,
+) -> PageResult {
+    let id: PermissionId = permission.parse().map_err(|_| PageError::NoSuchPath)?;
+    let SubmittedForm { session, fields } = posted;
     let decision = decision(&fields, &console)?;
     let said = if decision.approved { "allowed" } else { "denied" };
-    let from = peer.map(|Extension(Peer(address))| address.ip().to_string());
-    let place = control::Place { via: "console", from };
+    let from = peer.map(|Extension(PeerAddress(address))| address.ip().to_string());
+    let place = control::DecisionOrigin { via: "console", from };
     match console.hub.decide(&session.principal, id, decision, place).await {
         Ok(decided) => Ok(match fields.get("back") {
-            "run" => go(&format!("/runs/{}", decided.task_run_id)),
-            "approval" => go(&format!("/approvals/{id}?said={said}")),
-            _ => go(&format!("/approvals?said={said}")),
+            "run" => redirect_after_form(&format!("/runs/{}", decided.task_run_id)),
+            "approval" => redirect_after_form(&format!("/approvals/{id}?said={said}")),
+            _ => redirect_after_form(&format!("/approvals?said={said}")),
         }),
         Err(error) if error.code == Code::AlreadyDecided => {
             let request = match error.permission.clone() {
                 Some(request) => *request,
                 None => console.hub.permission(&session.principal, id).await?,
             };
-            let outcome = Outcome { late: Some(late(&request, &console, &session).await?), problem: None };
+            let outcome =
+                ApprovalFormOutcome { late: Some(already_decided(&request, &console, &session).await?), problem: None };
             page(&console, &session, &uri, &request, outcome).await
         }
         Err(error) if error.code == Code::InvalidRequest => {
             let request = console.hub.permission(&session.principal, id).await?;
-            let outcome = Outcome { late: None, problem: Some(error.message.into_owned()) };
+            let outcome = ApprovalFormOutcome { late: None, problem: Some(error.message.into_owned()) };
             page(&console, &session, &uri, &request, outcome).await
         }
         Err(error) => Err(error.into()),
@@ -101,18 +102,18 @@ pub(crate) async fn decide(
 }
 
 /// What the buttons and fields say. The plain buttons take the comment and leave the other choices alone.
-fn decision(fields: &Fields, console: &Console) -> Result<DecisionRequest> {
+fn decision(fields: &FormFields, console: &ConsoleState) -> PageResult<DecisionRequest> {
     let (approved, scope, chosen) = match fields.get("answer") {
-        "allow_once" => (true, Scope::Once, false),
-        "allow_run" => (true, Scope::Run, false),
-        "deny" => (false, Scope::Once, false),
-        "allow_as" => (true, Scope::from_text(fields.get("scope")).ok_or(Fault::Form)?, true),
-        "deny_as" => (false, Scope::from_text(fields.get("scope")).ok_or(Fault::Form)?, true),
-        _ => return Err(Fault::Form),
+        "allow_once" => (true, DecisionScope::Once, false),
+        "allow_run" => (true, DecisionScope::Run, false),
+        "deny" => (false, DecisionScope::Once, false),
+        "allow_as" => (true, DecisionScope::from_text(fields.get("scope")).ok_or(PageError::Form)?, true),
+        "deny_as" => (false, DecisionScope::from_text(fields.get("scope")).ok_or(PageError::Form)?, true),
+        _ => return Err(PageError::Form),
     };
-    let until = match fields.given("until").filter(|_| chosen) {
+    let until = match fields.non_empty("until").filter(|_| chosen) {
         Some(seconds) => {
-            let seconds: u32 = seconds.parse().map_err(|_| Fault::Form)?;
+            let seconds: u32 = seconds.parse().map_err(|_| PageError::Form)?;
             Some(console.hub.now().plus(Duration::from_secs(seconds.into())))
         }
         None => None,
@@ -120,35 +121,39 @@ fn decision(fields: &Fields, console: &Console) -> Result<DecisionRequest> {
     Ok(DecisionRequest {
         approved,
         scope,
-        tool_pattern: fields.given("tool_pattern").filter(|_| chosen),
+        tool_pattern: fields.non_empty("tool_pattern").filter(|_| chosen),
         until,
         this_channel_only: chosen && fields.get("this_channel_only") == "true",
-        comment: fields.given("comment"),
+        comment: fields.non_empty("comment"),
     })
 }
 
 /// Who was first, and when.
-async fn late(request: &PermissionRequest, console: &Console, session: &Session) -> Result<Markup> {
-    let viewer = Viewer::naming(console, session, request.decided_by.clone()).await?;
+async fn already_decided(
+    request: &PermissionRequest,
+    console: &ConsoleState,
+    session: &BrowserSession,
+) -> PageResult<Markup> {
+    let viewer = PageViewer::naming(console, session, request.decided_by.clone()).await?;
     let verdict = verdict(request, viewer.scene());
-    let at = When::relative(request.decided_at.unwrap_or(request.requested_at));
-    let blanks = [("verdict", Blank::Markup(&verdict)), ("at", Blank::When(at))];
+    let at = TimeElement::relative(request.decided_at.unwrap_or(request.requested_at));
+    let blanks = [("verdict", PlaceholderValue::Markup(&verdict)), ("at", PlaceholderValue::When(at))];
     Ok(Markup::sentence(session.t.lost_race, &blanks))
 }
 
 async fn page(
-    console: &Console,
-    session: &Session,
+    console: &ConsoleState,
+    session: &BrowserSession,
     uri: &Uri,
     request: &PermissionRequest,
-    outcome: Outcome,
-) -> Result {
-    let shell = Shell::new(console, session, Place::Approvals, uri).await?;
+    outcome: ApprovalFormOutcome,
+) -> PageResult {
+    let shell = PageLayout::new(console, session, NavSection::Approvals, uri).await?;
     let mut cards = approvals::cards(console, session, std::slice::from_ref(request)).await?;
-    let card = cards.pop().ok_or(Fault::NoSuchPath)?;
-    html(&Page {
+    let card = cards.pop().ok_or(PageError::NoSuchPath)?;
+    html(&ApprovalPage {
         t: session.t,
-        short: caller::short(&card.id),
+        short: actor::short(&card.id),
         card,
         late: outcome.late,
         problem: outcome.problem,

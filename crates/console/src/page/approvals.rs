@@ -2,7 +2,7 @@
 
 use askama::Template;
 use attache_hub::control::{PageRequest, PermissionQuery};
-use attache_protocol::{GrantId, rules::permission::State as Pending, wire::permission::PermissionRequest};
+use attache_protocol::{GrantId, rules::permission::PermissionState as Pending, wire::permission::PermissionRequest};
 use axum::{
     extract::{Path, Query, State},
     http::Uri,
@@ -10,31 +10,31 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    form::Posted,
-    page::{Viewer, address, agent_names, go, html},
-    problem::{Fault, Result},
-    session::Session,
-    shell::{Place, Shell},
+    ConsoleState,
+    form::SubmittedForm,
+    layout::{NavSection, PageLayout},
+    page::{PageViewer, address, agent_names, html, redirect_after_form},
+    problem::{PageError, PageResult},
+    session::BrowserSession,
     text::{Text, fill},
     view::{
-        asked::Block,
         grant,
-        permission::{About, Card, Decided},
+        permission::{ApprovalCard, ApprovalContext, DecidedApprovalRow},
         run::device_name,
+        tool_input::ToolInputBlock,
     },
 };
 
 /// Cards on the page at once. More than a person can decide at a sitting, and the rest moves up.
-const CARDS: usize = 50;
+const MAX_CARDS: usize = 50;
 /// What they take of the page together, unless the first one alone takes more.
 const MAX_MARKUP: usize = 2 << 20;
-const HISTORY: usize = 30;
-const GRANTS: usize = 50;
+const MAX_DECIDED: usize = 30;
+const MAX_GRANTS: usize = 50;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct ApprovalsPageQuery {
     /// Where the history goes on.
     decided: String,
     /// Where the list of grants goes on.
@@ -43,44 +43,44 @@ pub(crate) struct Asked {
 
 #[derive(Template)]
 #[template(path = "approvals.html")]
-struct Page {
+struct ApprovalsPage {
     t: &'static Text,
-    shell: Shell,
+    shell: PageLayout,
     summary: String,
-    cards: Vec<Card>,
+    cards: Vec<ApprovalCard>,
     more: Option<String>,
-    decided: Vec<Decided>,
+    decided: Vec<DecidedApprovalRow>,
     newest_decided: bool,
     older_decided: Option<String>,
-    grants: Vec<grant::Line>,
+    grants: Vec<grant::GrantListRow>,
     more_grants: Option<String>,
     /// Where a decision leads.
     back: &'static str,
 }
 
 pub(crate) async fn list(
-    State(console): State<Console>,
-    session: Session,
-    Query(asked): Query<Asked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(asked): Query<ApprovalsPageQuery>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     let (hub, by, t) = (&console.hub, &session.principal, session.t);
-    let shell = Shell::new(&console, &session, Place::Approvals, &uri).await?;
+    let shell = PageLayout::new(&console, &session, NavSection::Approvals, &uri).await?;
     let query = PermissionQuery { state: Some(Pending::Pending), ..PermissionQuery::default() };
-    let pending = hub.permissions(by, query, PageRequest { limit: Some(CARDS), cursor: None }).await?;
+    let pending = hub.permissions(by, query, PageRequest { limit: Some(MAX_CARDS), cursor: None }).await?;
     let cards = cards(&console, &session, &pending.permission_requests).await?;
     let is_cut = cards.len() < pending.permission_requests.len();
     let cursor = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let page = PageRequest { limit: Some(HISTORY), cursor: cursor(&asked.decided) };
+    let page = PageRequest { limit: Some(MAX_DECIDED), cursor: cursor(&asked.decided) };
     let all = hub.permissions(by, PermissionQuery::default(), page).await?;
-    let page = PageRequest { limit: Some(GRANTS), cursor: cursor(&asked.grants) };
+    let page = PageRequest { limit: Some(MAX_GRANTS), cursor: cursor(&asked.grants) };
     let grants = hub.grants(by, page).await?;
     let names = agent_names(&console, &session).await?;
     let deciders = all.permission_requests.iter().filter_map(|request| request.decided_by.clone());
     let grantors = grants.permission_grants.iter().map(|grant| grant.created_by.clone());
-    let viewer = Viewer::naming(&console, &session, deciders.chain(grantors)).await?;
+    let viewer = PageViewer::naming(&console, &session, deciders.chain(grantors)).await?;
     let count = usize::try_from(shell.asked).unwrap_or(usize::MAX).max(cards.len());
-    html(&Page {
+    html(&ApprovalsPage {
         t,
         summary: match count {
             0 => t.approvals_none.to_owned(),
@@ -89,10 +89,18 @@ pub(crate) async fn list(
         },
         more: (is_cut || pending.next_cursor.is_some())
             .then(|| fill(t.approvals_more, &[("n", &cards.len().to_string())])),
-        decided: all.permission_requests.iter().filter_map(|one| Decided::new(one, viewer.scene())).collect(),
+        decided: all
+            .permission_requests
+            .iter()
+            .filter_map(|one| DecidedApprovalRow::new(one, viewer.scene()))
+            .collect(),
         newest_decided: !asked.decided.is_empty(),
         older_decided: all.next_cursor.map(|cursor| address("/approvals", &[("decided", &cursor)])),
-        grants: grants.permission_grants.iter().map(|grant| grant::Line::new(grant, &names, viewer.scene())).collect(),
+        grants: grants
+            .permission_grants
+            .iter()
+            .map(|grant| grant::GrantListRow::new(grant, &names, viewer.scene()))
+            .collect(),
         more_grants: grants.next_cursor.map(|cursor| address("/approvals", &[("grants", &cursor)])),
         back: "approvals",
         cards,
@@ -100,28 +108,36 @@ pub(crate) async fn list(
     })
 }
 
-pub(crate) async fn revoke_grant(State(console): State<Console>, Path(grant): Path<String>, posted: Posted) -> Result {
-    let grant: GrantId = grant.parse().map_err(|_| Fault::NoSuchPath)?;
+pub(crate) async fn revoke_grant(
+    State(console): State<ConsoleState>,
+    Path(grant): Path<String>,
+    posted: SubmittedForm,
+) -> PageResult {
+    let grant: GrantId = grant.parse().map_err(|_| PageError::NoSuchPath)?;
     console.hub.revoke_grant(&posted.session.principal, grant).await?;
-    Ok(go("/approvals?said=revoked"))
+    Ok(redirect_after_form("/approvals?said=revoked"))
 }
 
 /// Requests with their runs and devices looked up, as many as fit on a page.
-pub(crate) async fn cards(console: &Console, session: &Session, requests: &[PermissionRequest]) -> Result<Vec<Card>> {
+pub(crate) async fn cards(
+    console: &ConsoleState,
+    session: &BrowserSession,
+    requests: &[PermissionRequest],
+) -> PageResult<Vec<ApprovalCard>> {
     let (hub, by) = (&console.hub, &session.principal);
     let mut known = Vec::with_capacity(requests.len());
     for request in requests {
         // A card without these is still a card.
         let run = hub.run(by, request.task_run_id).await.ok();
         let device = hub.runtime(by, request.runtime_id).await.ok();
-        known.push(About { run, device: device.map(|runtime| device_name(&runtime, session.t)) });
+        known.push(ApprovalContext { run, device: device.map(|runtime| device_name(&runtime, session.t)) });
     }
     let callers = known.iter().filter_map(|about| about.run.as_ref()).map(|run| run.caller.clone());
     let deciders = requests.iter().filter_map(|request| request.decided_by.clone());
-    let viewer = Viewer::naming(console, session, callers.chain(deciders)).await?;
+    let viewer = PageViewer::naming(console, session, callers.chain(deciders)).await?;
     let (mut cards, mut weight) = (Vec::with_capacity(requests.len()), 0);
     for (request, about) in requests.iter().zip(&known) {
-        let card = Card::new(request, about, viewer.scene());
+        let card = ApprovalCard::new(request, about, viewer.scene());
         weight += card.weight();
         if weight > MAX_MARKUP && !cards.is_empty() {
             break;

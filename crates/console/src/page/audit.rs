@@ -3,7 +3,7 @@
 use askama::Template;
 use attache_protocol::{
     EventKind,
-    log::{Row, unhex},
+    log::{LogRow, unhex},
     wire::audit::AuditPage,
 };
 use axum::{
@@ -13,29 +13,29 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    page::{Viewer, address, html},
-    problem::Result,
-    session::Session,
-    shell::{Place, Shell},
+    ConsoleState,
+    layout::{NavSection, PageLayout},
+    page::{PageViewer, address, html},
+    problem::PageResult,
+    session::BrowserSession,
     text::{Text, fill},
     view::{
-        caller::{Caller, mentioned, short},
+        actor::{ActorLabel, mentioned, short},
+        escape_stripper::plain,
         html::Markup,
-        plain::plain,
-        run::Scene,
-        time::When,
+        run::ViewContext,
+        time::TimeElement,
     },
 };
 
-const PAGE: i64 = 50;
-const WINDOW: i64 = 199;
+const PAGE_SIZE: i64 = 50;
+const WINDOW_SIZE: i64 = 199;
 /// How many windows a filter looks through before it shows what it has.
-const SEARCH: usize = 20;
+const MAX_WINDOWS: usize = 20;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct AuditPageQuery {
     #[serde(rename = "type")]
     kind: String,
     /// Rows before this seq.
@@ -43,26 +43,26 @@ pub(crate) struct Asked {
 }
 
 #[derive(Debug)]
-struct Line {
+struct AuditLogRow {
     seq: i64,
     kind: String,
     class: &'static str,
     data: String,
     run: Option<String>,
     run_short: String,
-    actor: Caller,
-    at: When,
+    actor: ActorLabel,
+    at: TimeElement,
 }
 
 #[derive(Template)]
 #[template(path = "audit.html")]
-struct Page {
+struct AuditLogPage {
     t: &'static Text,
-    shell: Shell,
+    shell: PageLayout,
     summary: String,
     kind: String,
     kinds: Vec<&'static str>,
-    rows: Vec<Line>,
+    rows: Vec<AuditLogRow>,
     chain: Markup,
     chain_ok: bool,
     scanned: Option<String>,
@@ -72,8 +72,8 @@ struct Page {
 
 /// Rows that were read, newest first, and what is known of their chain.
 #[derive(Debug, Default)]
-struct Found {
-    rows: Vec<Row>,
+struct AuditWindow {
+    rows: Vec<LogRow>,
     scanned: i64,
     /// The oldest and newest seq whose link was checked.
     checked: Option<(i64, i64)>,
@@ -83,15 +83,15 @@ struct Found {
 }
 
 pub(crate) async fn list(
-    State(console): State<Console>,
-    session: Session,
-    Query(asked): Query<Asked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(asked): Query<AuditPageQuery>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     let t = session.t;
     // The hub refuses those who may not read it, before anything is rendered.
     let head = console.hub.audit(&session.principal, Some(i64::MAX), Some(1)).await?.head;
-    let shell = Shell::new(&console, &session, Place::Audit, &uri).await?;
+    let shell = PageLayout::new(&console, &session, NavSection::Audit, &uri).await?;
     let kind: String = asked.kind.trim().chars().take(64).collect();
     let before = asked.before.unwrap_or(head.saturating_add(1)).clamp(1, head.saturating_add(1));
     let found = find(&console, &session, &kind, before).await?;
@@ -99,13 +99,13 @@ pub(crate) async fn list(
         let run = row.run.map(|run| run.to_string());
         mentioned(head_of(row.data.get())).chain([row.actor.clone()]).chain(run)
     });
-    let viewer = Viewer::naming(&console, &session, mentioned).await?;
+    let viewer = PageViewer::naming(&console, &session, mentioned).await?;
     let (chain, chain_ok) = chain(&found, t);
-    html(&Page {
+    html(&AuditLogPage {
         t,
         shell,
         summary: fill(t.audit_summary, &[("head", &head.to_string())]),
-        rows: found.rows.iter().map(|row| Line::new(row, viewer.scene())).collect(),
+        rows: found.rows.iter().map(|row| AuditLogRow::new(row, viewer.scene())).collect(),
         chain,
         chain_ok,
         scanned: (!kind.is_empty()).then(|| fill(t.scanned, &[("n", &found.scanned.to_string())])),
@@ -116,12 +116,12 @@ pub(crate) async fn list(
     })
 }
 
-async fn find(console: &Console, session: &Session, kind: &str, before: i64) -> Result<Found> {
-    let mut found = Found::default();
-    let size = if kind.is_empty() { PAGE } else { WINDOW };
+async fn find(console: &ConsoleState, session: &BrowserSession, kind: &str, before: i64) -> PageResult<AuditWindow> {
+    let mut found = AuditWindow::default();
+    let size = if kind.is_empty() { PAGE_SIZE } else { WINDOW_SIZE };
     let mut before = before;
     let mut size = size;
-    for _ in 0..SEARCH {
+    for _ in 0..MAX_WINDOWS {
         let after = (before - 1 - size).max(0);
         // One row more than shown, so that the oldest one's link can be checked too.
         let limit = usize::try_from(before - 1 - (after - 1).max(0)).unwrap_or(1).clamp(1, 200);
@@ -134,11 +134,11 @@ async fn find(console: &Console, session: &Session, kind: &str, before: i64) -> 
         page.events.retain(|row| row.seq < before);
         found.check(&page);
         let floor = page.floor;
-        let mut rows: Vec<Row> = page.events.into_iter().filter(|row| row.seq > after).collect();
+        let mut rows: Vec<LogRow> = page.events.into_iter().filter(|row| row.seq > after).collect();
         found.scanned += i64::try_from(rows.len()).unwrap_or(0);
         rows.reverse();
         for row in rows {
-            let full = i64::try_from(found.rows.len()).is_ok_and(|count| count >= PAGE);
+            let full = i64::try_from(found.rows.len()).is_ok_and(|count| count >= PAGE_SIZE);
             if full {
                 break;
             }
@@ -147,7 +147,7 @@ async fn find(console: &Console, session: &Session, kind: &str, before: i64) -> 
                 found.rows.push(row);
             }
         }
-        if i64::try_from(found.rows.len()).is_ok_and(|count| count >= PAGE) {
+        if i64::try_from(found.rows.len()).is_ok_and(|count| count >= PAGE_SIZE) {
             break;
         }
         before = before.min(after + 1);
@@ -160,15 +160,15 @@ async fn find(console: &Console, session: &Session, kind: &str, before: i64) -> 
     Ok(found)
 }
 
-fn chain(found: &Found, t: &Text) -> (Markup, bool) {
-    use crate::view::html::Blank;
+fn chain(found: &AuditWindow, t: &Text) -> (Markup, bool) {
+    use crate::view::html::PlaceholderValue;
     if let Some(at) = found.broken_at {
-        return (Markup::sentence(t.chain_broken, &[("at", Blank::Text(&at.to_string()))]), false);
+        return (Markup::sentence(t.chain_broken, &[("at", PlaceholderValue::Text(&at.to_string()))]), false);
     }
     match found.checked {
         Some((from, to)) => {
             let (from, to) = (from.to_string(), to.to_string());
-            let blanks = [("from", Blank::Text(&from)), ("to", Blank::Text(&to))];
+            let blanks = [("from", PlaceholderValue::Text(&from)), ("to", PlaceholderValue::Text(&to))];
             (Markup::sentence(t.chain_ok, &blanks), true)
         }
         None => (Markup::text(t.chain_empty), true),
@@ -181,16 +181,16 @@ fn head_of(data: &str) -> &str {
 }
 
 /// A run is called by its agent, and by the end of its id.
-fn run_name(run: &str, scene: Scene<'_>) -> String {
+fn run_name(run: &str, scene: ViewContext<'_>) -> String {
     match scene.names.get(run) {
         Some(agent) => format!("{agent} · {}", short(run)),
         None => short(run),
     }
 }
 
-// === impl Found ===
+// === impl AuditWindow ===
 
-impl Found {
+impl AuditWindow {
     /// Checks that every row follows the one before it.
     fn check(&mut self, page: &AuditPage) {
         let mut previous =
@@ -208,10 +208,10 @@ impl Found {
     }
 }
 
-// === impl Line ===
+// === impl AuditLogRow ===
 
-impl Line {
-    fn new(row: &Row, scene: Scene<'_>) -> Self {
+impl AuditLogRow {
+    fn new(row: &LogRow, scene: ViewContext<'_>) -> Self {
         let class = match row.event_kind() {
             Some(
                 EventKind::TaskFailed
@@ -233,7 +233,7 @@ impl Line {
             run: row.run.map(|run| run.to_string()),
             run_short: row.run.map(|run| run_name(&run.to_string(), scene)).unwrap_or_default(),
             actor: scene.caller(&row.actor),
-            at: When::relative(row.at),
+            at: TimeElement::relative(row.at),
         }
     }
 }

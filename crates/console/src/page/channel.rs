@@ -9,70 +9,70 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
+    ConsoleState,
+    layout::{NavSection, PageLayout},
     page::{address, agent_names, html},
-    problem::{Fault, Result},
-    session::Session,
-    shell::{Place, Shell},
+    problem::{PageError, PageResult},
+    session::BrowserSession,
     text::Text,
     view::{
-        asked::Folded,
-        channel::{Moment, Row, Tool, facts},
+        channel::{ChannelEventItem, ChannelListRow, ChannelTool, facts},
         exact::exact_line,
         fact::Fact,
         html::Markup,
+        tool_input::FoldedText,
     },
 };
 
 /// Events on one page, newest first.
-const EVENTS: i64 = 50;
-const READ: usize = 200;
+const PAGE_SIZE: i64 = 50;
+const READ_BATCH: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct ChannelPageQuery {
     /// Show what came before this event.
     before: i64,
 }
 
 #[derive(Template)]
 #[template(path = "channel.html")]
-struct Page {
+struct ChannelPage {
     t: &'static Text,
-    shell: Shell,
-    row: Row,
+    shell: PageLayout,
+    row: ChannelListRow,
     facts: Vec<Fact>,
     capabilities: Vec<Markup>,
-    tools: Vec<Tool>,
-    device_info: Option<Folded>,
-    events: Vec<Moment>,
+    tools: Vec<ChannelTool>,
+    device_info: Option<FoldedText>,
+    events: Vec<ChannelEventItem>,
     newest: bool,
     older: Option<String>,
 }
 
 pub(crate) async fn show(
-    State(console): State<Console>,
-    session: Session,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
     Path(channel): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<ChannelPageQuery>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     let t = session.t;
-    let id: ChannelId = channel.parse().map_err(|_| Fault::NoSuchPath)?;
-    let shell = Shell::new(&console, &session, Place::Channels, &uri).await?;
+    let id: ChannelId = channel.parse().map_err(|_| PageError::NoSuchPath)?;
+    let shell = PageLayout::new(&console, &session, NavSection::Channels, &uri).await?;
     let channel = console.hub.channel(&session.principal, id).await?;
     let names = agent_names(&console, &session).await?;
     let before = (asked.before > 1).then_some(asked.before);
     let events = events(&console, &session, id, before).await?;
     let older = events.last().map(|event| event.seq).filter(|seq| *seq > 1);
-    html(&Page {
+    html(&ChannelPage {
         t,
-        row: Row::new(&channel, &names, t),
+        row: ChannelListRow::new(&channel, &names, t),
         facts: facts(&channel, t),
         capabilities: channel.capabilities.iter().map(|word| exact_line(word)).collect(),
-        tools: Tool::all(&channel.tools, t),
-        device_info: channel.device_info.as_ref().map(|info| Folded::new(&pretty(info.get()), t)),
-        events: events.iter().map(|event| Moment::new(event, t)).collect(),
+        tools: ChannelTool::all(&channel.tools, t),
+        device_info: channel.device_info.as_ref().map(|info| FoldedText::new(&pretty(info.get()), t)),
+        events: events.iter().map(|event| ChannelEventItem::new(event, t)).collect(),
         newest: before.is_some(),
         older: older.map(|seq| address(&format!("/channels/{id}"), &[("before", &seq.to_string())])),
         shell,
@@ -80,12 +80,17 @@ pub(crate) async fn show(
 }
 
 /// The newest events before a seq, newest first. The hub reads forwards, so the end is found by halving what is unknown.
-async fn events(console: &Console, session: &Session, id: ChannelId, before: Option<i64>) -> Result<Vec<Event>> {
+async fn events(
+    console: &ConsoleState,
+    session: &BrowserSession,
+    id: ChannelId,
+    before: Option<i64>,
+) -> PageResult<Vec<Event>> {
     let (hub, by) = (&console.hub, &session.principal);
     let end = match before {
         Some(before) => before - 1,
         None => {
-            let is_there = async |after: i64| -> Result<bool> {
+            let is_there = async |after: i64| -> PageResult<bool> {
                 Ok(!hub.channel_events(by, id, Some(after), Some(1)).await?.events.is_empty())
             };
             let (mut low, mut high) = (0_i64, 1_i64);
@@ -100,9 +105,9 @@ async fn events(console: &Console, session: &Session, id: ChannelId, before: Opt
             low
         }
     };
-    let page = hub.channel_events(by, id, Some((end - EVENTS).max(0)), Some(READ)).await?;
+    let page = hub.channel_events(by, id, Some((end - PAGE_SIZE).max(0)), Some(READ_BATCH)).await?;
     let mut events: Vec<_> = page.events.into_iter().filter(|event| event.seq <= end).collect();
     events.reverse();
-    events.truncate(usize::try_from(EVENTS).unwrap_or(READ));
+    events.truncate(usize::try_from(PAGE_SIZE).unwrap_or(READ_BATCH));
     Ok(events)
 }

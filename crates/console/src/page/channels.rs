@@ -4,7 +4,7 @@ use askama::Template;
 use attache_hub::control::{ChannelQuery, PageRequest};
 use attache_protocol::{
     Code,
-    wire::channel::{ChannelList, Connection},
+    wire::channel::{ChannelList, ConnectionState},
 };
 use axum::{
     extract::{Query, State},
@@ -13,20 +13,20 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    page::{Tab, address, agent_names, html},
-    problem::Result,
-    session::Session,
-    shell::{Place, Shell},
+    ConsoleState,
+    layout::{NavSection, PageLayout},
+    page::{ViewTab, address, agent_names, html},
+    problem::PageResult,
+    session::BrowserSession,
     text::{Text, fill},
-    view::channel::Row,
+    view::channel::ChannelListRow,
 };
 
-const PAGE: usize = 50;
+const PAGE_SIZE: usize = 50;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct ChannelsPageQuery {
     status: String,
     agent: String,
     cursor: String,
@@ -34,13 +34,13 @@ pub(crate) struct Asked {
 
 #[derive(Template)]
 #[template(path = "channels.html")]
-struct Page {
+struct ChannelsPage {
     t: &'static Text,
-    shell: Shell,
+    shell: PageLayout,
     summary: String,
-    tabs: Vec<Tab>,
+    tabs: Vec<ViewTab>,
     agent: String,
-    rows: Vec<Row>,
+    rows: Vec<ChannelListRow>,
     newest: bool,
     older: Option<String>,
     empty_title: &'static str,
@@ -48,39 +48,39 @@ struct Page {
 }
 
 pub(crate) async fn list(
-    State(console): State<Console>,
-    session: Session,
-    Query(asked): Query<Asked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(asked): Query<ChannelsPageQuery>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     let t = session.t;
-    let shell = Shell::new(&console, &session, Place::Channels, &uri).await?;
-    let status = Connection::from_text(&asked.status);
+    let shell = PageLayout::new(&console, &session, NavSection::Channels, &uri).await?;
+    let status = ConnectionState::from_text(&asked.status);
     let list = find(&console, &session, &asked, status).await?;
     let names = agent_names(&console, &session).await?;
-    let connected = list.channels.iter().filter(|channel| channel.status == Connection::Connected).count();
+    let connected = list.channels.iter().filter(|channel| channel.status == ConnectionState::Connected).count();
     let href = |status: &str, cursor: &str| {
         address("/channels", &[("status", status), ("agent", &asked.agent), ("cursor", cursor)])
     };
-    let tab = |one: Option<Connection>, label| Tab {
-        href: href(one.map(Connection::as_str).unwrap_or_default(), ""),
+    let tab = |one: Option<ConnectionState>, label| ViewTab {
+        href: href(one.map(ConnectionState::as_str).unwrap_or_default(), ""),
         label,
         current: status == one,
     };
     let filtered = status.is_some() || !asked.agent.is_empty() || !asked.cursor.is_empty();
     let (empty_title, empty_text) =
         if filtered { (t.channels_none, t.channels_none_text) } else { (t.channels_empty, t.channels_empty_text) };
-    html(&Page {
+    html(&ChannelsPage {
         t,
         summary: fill(t.channels_summary, &[("n", &connected.to_string())]),
         tabs: vec![
             tab(None, t.tab_all),
-            tab(Some(Connection::Connected), t.connected),
-            tab(Some(Connection::Disconnected), t.disconnected),
+            tab(Some(ConnectionState::Connected), t.connected),
+            tab(Some(ConnectionState::Disconnected), t.disconnected),
         ],
-        rows: list.channels.iter().map(|channel| Row::new(channel, &names, t)).collect(),
+        rows: list.channels.iter().map(|channel| ChannelListRow::new(channel, &names, t)).collect(),
         newest: !asked.cursor.is_empty(),
-        older: list.next_cursor.map(|cursor| href(status.map(Connection::as_str).unwrap_or_default(), &cursor)),
+        older: list.next_cursor.map(|cursor| href(status.map(ConnectionState::as_str).unwrap_or_default(), &cursor)),
         empty_title,
         empty_text,
         agent: asked.agent.clone(),
@@ -88,13 +88,18 @@ pub(crate) async fn list(
     })
 }
 
-async fn find(console: &Console, session: &Session, asked: &Asked, status: Option<Connection>) -> Result<ChannelList> {
+async fn find(
+    console: &ConsoleState,
+    session: &BrowserSession,
+    asked: &ChannelsPageQuery,
+    status: Option<ConnectionState>,
+) -> PageResult<ChannelList> {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let query = ChannelQuery {
-        connected: status.map(|status| status == Connection::Connected),
+        connected: status.map(|status| status == ConnectionState::Connected),
         agent: given(asked.agent.trim()),
     };
-    let page = PageRequest { limit: Some(PAGE), cursor: given(&asked.cursor) };
+    let page = PageRequest { limit: Some(PAGE_SIZE), cursor: given(&asked.cursor) };
     match console.hub.channels(&session.principal, query, page).await {
         Ok(list) => Ok(list),
         // An agent that does not exist has no channels; the filter can be taken away on the page.

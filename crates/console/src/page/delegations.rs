@@ -3,7 +3,7 @@
 use askama::Template;
 use attache_hub::{
     control::PageRequest,
-    identity::{Action, Verdict},
+    identity::{AccessVerdict, Action},
 };
 use attache_protocol::DelegationId;
 use axum::{
@@ -13,50 +13,50 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    form::Posted,
-    page::{address, go, html},
-    problem::{Fault, Result},
-    session::Session,
-    shell::{Place, Shell},
-    text::{Office, Text, fill},
+    ConsoleState,
+    form::SubmittedForm,
+    layout::{NavSection, PageLayout},
+    page::{address, html, redirect_after_form},
+    problem::{PageError, PageResult},
+    session::BrowserSession,
+    text::{AdminText, Text, fill},
     view::{
-        delegation::{self, File, Row},
+        delegation::{self, ChangedFileRow, DelegationListRow},
         exact::exact_line,
         fact::Fact,
         html::Markup,
     },
 };
 
-const PAGE: usize = 50;
+const PAGE_SIZE: usize = 50;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct DelegationsPageQuery {
     cursor: String,
 }
 
 #[derive(Template)]
 #[template(path = "delegations.html")]
-struct Page {
+struct DelegationsPage {
     t: &'static Text,
-    o: &'static Office,
-    shell: Shell,
+    o: &'static AdminText,
+    shell: PageLayout,
     summary: String,
-    rows: Vec<Row>,
+    rows: Vec<DelegationListRow>,
     newest: bool,
     older: Option<String>,
 }
 
 #[derive(Template)]
 #[template(path = "delegation.html")]
-struct One {
+struct DelegationPage {
     t: &'static Text,
-    o: &'static Office,
-    shell: Shell,
-    row: Row,
+    o: &'static AdminText,
+    shell: PageLayout,
+    row: DelegationListRow,
     may_cancel: bool,
-    files: Vec<File>,
+    files: Vec<ChangedFileRow>,
     truncated: bool,
     summary: Option<Markup>,
     highlights: Vec<Markup>,
@@ -67,22 +67,22 @@ struct One {
 }
 
 pub(crate) async fn list(
-    State(console): State<Console>,
-    session: Session,
-    Query(asked): Query<Asked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(asked): Query<DelegationsPageQuery>,
     uri: Uri,
-) -> Result {
-    let (t, o) = (session.t, &session.t.office);
-    let shell = Shell::new(&console, &session, Place::Delegations, &uri).await?;
-    let page = PageRequest { limit: Some(PAGE), cursor: (!asked.cursor.is_empty()).then(|| asked.cursor.clone()) };
+) -> PageResult {
+    let (t, o) = (session.t, &session.t.admin);
+    let shell = PageLayout::new(&console, &session, NavSection::Delegations, &uri).await?;
+    let page = PageRequest { limit: Some(PAGE_SIZE), cursor: (!asked.cursor.is_empty()).then(|| asked.cursor.clone()) };
     let list = console.hub.delegations(&session.principal, page).await?;
     let live = list.delegations.iter().filter(|published| !published.delegation.status.has_ended()).count();
     let now = console.hub.now();
-    html(&Page {
+    html(&DelegationsPage {
         t,
         o,
         summary: fill(o.delegations_summary, &[("n", &live.to_string())]),
-        rows: list.delegations.iter().map(|published| Row::new(published, now, t)).collect(),
+        rows: list.delegations.iter().map(|published| DelegationListRow::new(published, now, t)).collect(),
         newest: !asked.cursor.is_empty(),
         older: list.next_cursor.map(|cursor| address("/delegations", &[("cursor", &cursor)])),
         shell,
@@ -90,24 +90,24 @@ pub(crate) async fn list(
 }
 
 pub(crate) async fn show(
-    State(console): State<Console>,
-    session: Session,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
     Path(delegation): Path<String>,
     uri: Uri,
-) -> Result {
-    let id: DelegationId = delegation.parse().map_err(|_| Fault::NoSuchPath)?;
-    let (t, o) = (session.t, &session.t.office);
-    let shell = Shell::new(&console, &session, Place::Delegations, &uri).await?;
+) -> PageResult {
+    let id: DelegationId = delegation.parse().map_err(|_| PageError::NoSuchPath)?;
+    let (t, o) = (session.t, &session.t.admin);
+    let shell = PageLayout::new(&console, &session, NavSection::Delegations, &uri).await?;
     let published = console.hub.delegation(&session.principal, id).await?;
     let changes = published.delegation.changes.as_ref();
     let result = published.delegation.result.as_ref();
-    let row = Row::new(&published, console.hub.now(), t);
-    html(&One {
+    let row = DelegationListRow::new(&published, console.hub.now(), t);
+    html(&DelegationPage {
         t,
         o,
-        may_cancel: row.can_cancel && session.principal.verdict(Action::CancelDelegation) == Verdict::Yes,
+        may_cancel: row.can_cancel && session.principal.verdict(Action::CancelDelegation) == AccessVerdict::Yes,
         files: changes
-            .map(|changes| changes.changed_paths.iter().map(|changed| File::new(changed, o)).collect())
+            .map(|changes| changes.changed_paths.iter().map(|changed| ChangedFileRow::new(changed, o)).collect())
             .unwrap_or_default(),
         truncated: changes.is_some_and(|changes| changes.truncated),
         summary: result.and_then(|result| result.final_summary.as_deref()).map(exact_line),
@@ -124,8 +124,12 @@ pub(crate) async fn show(
     })
 }
 
-pub(crate) async fn cancel(State(console): State<Console>, Path(delegation): Path<String>, posted: Posted) -> Result {
-    let id: DelegationId = delegation.parse().map_err(|_| Fault::NoSuchPath)?;
+pub(crate) async fn cancel(
+    State(console): State<ConsoleState>,
+    Path(delegation): Path<String>,
+    posted: SubmittedForm,
+) -> PageResult {
+    let id: DelegationId = delegation.parse().map_err(|_| PageError::NoSuchPath)?;
     console.hub.cancel_delegation(&posted.session.principal, id).await?;
-    Ok(go(&format!("/delegations/{id}?said=ending")))
+    Ok(redirect_after_form(&format!("/delegations/{id}?said=ending")))
 }

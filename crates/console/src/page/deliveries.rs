@@ -10,25 +10,25 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    form::Posted,
-    page::{Tab, address, go, html},
-    problem::{Fault, Result},
-    session::Session,
-    shell::{Place, Shell},
-    text::{Office, Text},
+    ConsoleState,
+    form::SubmittedForm,
+    layout::{NavSection, PageLayout},
+    page::{ViewTab, address, html, redirect_after_form},
+    problem::{PageError, PageResult},
+    session::BrowserSession,
+    text::{AdminText, Text},
     view::{
-        caller::short,
-        delivery::{self, Row, STATES},
+        actor::short,
+        delivery::{self, DeliveryListRow, STATES},
         fact::Fact,
     },
 };
 
-const PAGE: usize = 50;
+const PAGE_SIZE: usize = 50;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct DeliveriesPageQuery {
     state: String,
     run: String,
     cursor: String,
@@ -36,14 +36,14 @@ pub(crate) struct Asked {
 
 #[derive(Template)]
 #[template(path = "deliveries.html")]
-struct Page {
+struct DeliveriesPage {
     t: &'static Text,
-    o: &'static Office,
-    shell: Shell,
-    tabs: Vec<Tab>,
+    o: &'static AdminText,
+    shell: PageLayout,
+    tabs: Vec<ViewTab>,
     run: Option<String>,
     without_run: String,
-    rows: Vec<Row>,
+    rows: Vec<DeliveryListRow>,
     newest: Option<String>,
     older: Option<String>,
     empty_title: &'static str,
@@ -52,35 +52,36 @@ struct Page {
 
 #[derive(Template)]
 #[template(path = "delivery.html")]
-struct One {
+struct DeliveryPage {
     t: &'static Text,
-    o: &'static Office,
-    shell: Shell,
-    row: Row,
+    o: &'static AdminText,
+    shell: PageLayout,
+    row: DeliveryListRow,
     facts: Vec<Fact>,
 }
 
 pub(crate) async fn list(
-    State(console): State<Console>,
-    session: Session,
-    Query(asked): Query<Asked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(asked): Query<DeliveriesPageQuery>,
     uri: Uri,
-) -> Result {
-    let (t, o) = (session.t, &session.t.office);
-    let shell = Shell::new(&console, &session, Place::Settings, &uri).await?;
+) -> PageResult {
+    let (t, o) = (session.t, &session.t.admin);
+    let shell = PageLayout::new(&console, &session, NavSection::Settings, &uri).await?;
     let state = STATES.into_iter().find(|state| state.as_str() == asked.state);
     let run: Option<RunId> = match asked.run.trim() {
         "" => None,
-        run => Some(run.parse().map_err(|_| Fault::NoSuchPath)?),
+        run => Some(run.parse().map_err(|_| PageError::NoSuchPath)?),
     };
-    let page = PageRequest { limit: Some(PAGE), cursor: (!asked.cursor.is_empty()).then(|| asked.cursor.clone()) };
+    let page = PageRequest { limit: Some(PAGE_SIZE), cursor: (!asked.cursor.is_empty()).then(|| asked.cursor.clone()) };
     let list = console.hub.deliveries(&session.principal, DeliveryQuery { state, run, page }).await?;
     let href = |state: Option<DeliveryState>, run: &str, cursor: &str| {
         let state = state.map(DeliveryState::as_str).unwrap_or_default();
         address("/deliveries", &[("state", state), ("run", run), ("cursor", cursor)])
     };
     let run_text = run.map(|run| run.to_string()).unwrap_or_default();
-    let tab = |one: Option<DeliveryState>, label| Tab { href: href(one, &run_text, ""), label, current: state == one };
+    let tab =
+        |one: Option<DeliveryState>, label| ViewTab { href: href(one, &run_text, ""), label, current: state == one };
     let tabs = std::iter::once(tab(None, t.tab_all))
         .chain(STATES.into_iter().map(|state| tab(Some(state), delivery::state(state, t).word)));
     let filtered = state.is_some() || run.is_some() || !asked.cursor.is_empty();
@@ -89,13 +90,13 @@ pub(crate) async fn list(
     } else {
         (o.deliveries_empty, o.deliveries_empty_text)
     };
-    html(&Page {
+    html(&DeliveriesPage {
         t,
         o,
         tabs: tabs.collect(),
         run: run.map(|run| short(&run.to_string())),
         without_run: href(state, "", ""),
-        rows: list.deliveries.iter().map(|delivery| Row::new(delivery, t)).collect(),
+        rows: list.deliveries.iter().map(|delivery| DeliveryListRow::new(delivery, t)).collect(),
         newest: (!asked.cursor.is_empty()).then(|| href(state, &run_text, "")),
         older: list.next_cursor.map(|cursor| href(state, &run_text, &cursor)),
         empty_title,
@@ -105,20 +106,24 @@ pub(crate) async fn list(
 }
 
 pub(crate) async fn show(
-    State(console): State<Console>,
-    session: Session,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
     Path(delivery): Path<String>,
     uri: Uri,
-) -> Result {
-    let id: DeliveryId = delivery.parse().map_err(|_| Fault::NoSuchPath)?;
-    let (t, o) = (session.t, &session.t.office);
-    let shell = Shell::new(&console, &session, Place::Settings, &uri).await?;
+) -> PageResult {
+    let id: DeliveryId = delivery.parse().map_err(|_| PageError::NoSuchPath)?;
+    let (t, o) = (session.t, &session.t.admin);
+    let shell = PageLayout::new(&console, &session, NavSection::Settings, &uri).await?;
     let found = console.hub.delivery(&session.principal, id).await?;
-    html(&One { t, o, row: Row::new(&found, t), facts: delivery::facts(&found, t), shell })
+    html(&DeliveryPage { t, o, row: DeliveryListRow::new(&found, t), facts: delivery::facts(&found, t), shell })
 }
 
-pub(crate) async fn resend(State(console): State<Console>, Path(delivery): Path<String>, posted: Posted) -> Result {
-    let id: DeliveryId = delivery.parse().map_err(|_| Fault::NoSuchPath)?;
+pub(crate) async fn resend(
+    State(console): State<ConsoleState>,
+    Path(delivery): Path<String>,
+    posted: SubmittedForm,
+) -> PageResult {
+    let id: DeliveryId = delivery.parse().map_err(|_| PageError::NoSuchPath)?;
     console.hub.resend_delivery(&posted.session.principal, id).await?;
-    Ok(go(&format!("/deliveries/{id}?said=resent")))
+    Ok(redirect_after_form(&format!("/deliveries/{id}?said=resent")))
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use askama::Template;
-use attache_hub::{identity::LinkTarget, surface::Peer};
+use attache_hub::{identity::LinkTarget, surface::PeerAddress};
 use attache_protocol::{Code, Secret};
 use axum::{
     body::Body,
@@ -14,19 +14,19 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    form::{self, Fields, Posted},
-    page::{go, html},
-    problem::Result,
+    ConsoleState,
+    form::{self, FormFields, SubmittedForm},
+    layout::BareLayout,
+    page::{html, redirect_after_form},
+    problem::PageResult,
     session,
-    shell::Door,
     text::{self, Text, fill},
     view::{html::Markup, person},
 };
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Link {
+pub(crate) struct LoginPageQuery {
     token: Option<String>,
     /// A session has ended.
     over: Option<String>,
@@ -34,9 +34,9 @@ pub(crate) struct Link {
 
 #[derive(Template)]
 #[template(path = "login.html")]
-struct Page {
+struct LoginPage {
     t: &'static Text,
-    door: Door,
+    layout: BareLayout,
     heading: String,
     lead: String,
     token: Option<String>,
@@ -45,7 +45,11 @@ struct Page {
 }
 
 /// Changes nothing: whoever previews a link must not use it up.
-pub(crate) async fn show(State(console): State<Console>, Query(link): Query<Link>, headers: HeaderMap) -> Result {
+pub(crate) async fn show(
+    State(console): State<ConsoleState>,
+    Query(link): Query<LoginPageQuery>,
+    headers: HeaderMap,
+) -> PageResult {
     let t = text::for_request(&headers);
     let token = link.token.filter(|token| !token.is_empty());
     let problem = (token.is_none() && link.over.is_some()).then_some(t.session_over);
@@ -53,15 +57,15 @@ pub(crate) async fn show(State(console): State<Console>, Query(link): Query<Link
 }
 
 /// Opens the session: for a link, which is used up, or for a name and a password.
-pub(crate) async fn redeem(State(console): State<Console>, headers: HeaderMap, request: Request) -> Result {
+pub(crate) async fn redeem(State(console): State<ConsoleState>, headers: HeaderMap, request: Request) -> PageResult {
     let t = text::for_request(&headers);
     if form::is_foreign(&headers) {
         return Ok(refused(page(&console, &headers, None, Some(t.login_foreign))?, StatusCode::FORBIDDEN));
     }
-    let peer = request.extensions().get::<Peer>().copied();
-    let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(peer)| peer.ip());
-    let fields = Fields::read(request).await?;
-    let (opened, wrong) = match fields.given("token") {
+    let peer = request.extensions().get::<PeerAddress>().copied();
+    let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |PeerAddress(peer)| peer.ip());
+    let fields = FormFields::read(request).await?;
+    let (opened, wrong) = match fields.non_empty("token") {
         Some(token) => (console.hub.redeem_login(&token, address).await, t.login_bad_link),
         None => {
             let password = Secret::new(fields.get("password").to_owned());
@@ -81,38 +85,43 @@ pub(crate) async fn redeem(State(console): State<Console>, headers: HeaderMap, r
         Err(_) => return Ok(refused(page(&console, &headers, None, Some(wrong))?, StatusCode::UNAUTHORIZED)),
     };
     let seconds = opened.expires_at.since(console.hub.now()).as_secs();
-    let mut response = go("/runs");
+    let mut response = redirect_after_form("/runs");
     if let Some(cookie) = session::set(console.options.cookies, opened.secret.expose(), seconds) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     Ok(response)
 }
 
-pub(crate) async fn leave(State(console): State<Console>, posted: Posted) -> Result {
+pub(crate) async fn sign_out(State(console): State<ConsoleState>, posted: SubmittedForm) -> PageResult {
     console.hub.logout(&posted.session.principal).await?;
-    let mut response = go("/login");
+    let mut response = redirect_after_form("/login");
     if let Some(cookie) = session::clear(console.options.cookies) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     Ok(response)
 }
 
-fn page(console: &Console, headers: &HeaderMap, token: Option<String>, problem: Option<&'static str>) -> Result {
+fn page(
+    console: &ConsoleState,
+    headers: &HeaderMap,
+    token: Option<String>,
+    problem: Option<&'static str>,
+) -> PageResult {
     let t = text::for_request(headers);
     let origin = console.hub.origin();
     let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
     let target = token.as_deref().and_then(|token| console.hub.login_target(token));
     let lead = match target {
         Some(LinkTarget { user: Some(user), role }) => {
-            fill(t.login_as, &[("user", &user), ("role", person::role(role, &t.office))])
+            fill(t.login_as, &[("user", &user), ("role", person::role(role, &t.admin))])
         }
         Some(_) => t.login_ready.to_owned(),
         None if token.is_some() => t.login_ready.to_owned(),
         None => t.login_lead.to_owned(),
     };
-    html(&Page {
+    html(&LoginPage {
         t,
-        door: Door::new(headers),
+        layout: BareLayout::new(headers),
         heading: fill(t.sign_in_to, &[("host", host)]),
         lead,
         token,

@@ -29,7 +29,7 @@ pub(crate) mod usage;
 use std::collections::HashMap;
 
 use askama::Template;
-use attache_hub::identity::{Action, Verdict};
+use attache_hub::identity::{AccessVerdict, Action};
 use attache_protocol::{AgentId, Timestamp, UserId, wire::account::Account};
 use axum::{
     body::Body,
@@ -41,12 +41,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    problem::Result,
-    session::Session,
-    shell::{Place, Shell},
+    ConsoleState,
+    layout::{NavSection, PageLayout},
+    problem::PageResult,
+    session::BrowserSession,
     text::Text,
-    view::{caller::Names, run::Scene},
+    view::{actor::Names, run::ViewContext},
 };
 
 /// So many names are looked up at once.
@@ -57,50 +57,50 @@ const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 /// The navigation alone, for pages that stay while its counts change.
 #[derive(Template)]
 #[template(path = "nav.html")]
-struct Nav {
+struct NavFragment {
     t: &'static Text,
-    shell: Shell,
+    shell: PageLayout,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct NavAsked {
+pub(crate) struct NavQuery {
     at: String,
 }
 
 /// One of several views of the same list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tab {
+pub(crate) struct ViewTab {
     pub(crate) href: String,
     pub(crate) label: &'static str,
     pub(crate) current: bool,
 }
 
 pub(crate) async fn nav(
-    State(console): State<Console>,
-    session: Session,
-    Query(asked): Query<NavAsked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(asked): Query<NavQuery>,
     uri: Uri,
-) -> Result {
-    let shell = Shell::new(&console, &session, Place::from_text(&asked.at), &uri).await?;
-    html(&Nav { t: session.t, shell })
+) -> PageResult {
+    let shell = PageLayout::new(&console, &session, NavSection::from_text(&asked.at), &uri).await?;
+    html(&NavFragment { t: session.t, shell })
 }
 
 pub(crate) async fn home() -> Redirect {
     Redirect::to("/runs")
 }
 
-pub(crate) fn html(page: &impl Template) -> Result {
+pub(crate) fn html(page: &impl Template) -> PageResult {
     Ok(Html(page.render()?).into_response())
 }
 
 /// A page that says more with its status: a form that was refused.
-pub(crate) fn html_as(status: StatusCode, page: &impl Template) -> Result {
+pub(crate) fn html_as(status: StatusCode, page: &impl Template) -> PageResult {
     Ok((status, Html(page.render()?)).into_response())
 }
 
 /// Sends the browser on after a form, so that a reload does not send the form again.
-pub(crate) fn go(to: &str) -> Response<Body> {
+pub(crate) fn redirect_after_form(to: &str) -> Response<Body> {
     Redirect::to(to).into_response()
 }
 
@@ -120,29 +120,32 @@ pub(crate) fn address(path: &str, members: &[(&str, &str)]) -> String {
 }
 
 /// Up to two hundred agents, for forms.
-pub(crate) async fn agents(console: &Console, session: &Session) -> Result<Vec<Account>> {
+pub(crate) async fn agents(console: &ConsoleState, session: &BrowserSession) -> PageResult<Vec<Account>> {
     let page = attache_hub::control::PageRequest { limit: Some(200), cursor: None };
     Ok(console.hub.accounts(&session.principal, page).await?.agent_accounts)
 }
 
 /// The names of agents by id.
-pub(crate) async fn agent_names(console: &Console, session: &Session) -> Result<HashMap<AgentId, String>> {
+pub(crate) async fn agent_names(
+    console: &ConsoleState,
+    session: &BrowserSession,
+) -> PageResult<HashMap<AgentId, String>> {
     let agents = agents(console, session).await?;
     Ok(agents.into_iter().map(|account| (account.agent_id, account.name)).collect())
 }
 
 /// Whether the hub would let the viewer change this agent and its devices.
-pub(crate) fn manages(session: &Session, account: &Account) -> bool {
+pub(crate) fn manages(session: &BrowserSession, account: &Account) -> bool {
     match session.principal.verdict(Action::EditAgent) {
-        Verdict::Yes => true,
-        Verdict::Own => session.principal.user == account.owner_id,
-        Verdict::No => false,
+        AccessVerdict::Yes => true,
+        AccessVerdict::Own => session.principal.user == account.owner_id,
+        AccessVerdict::No => false,
     }
 }
 
 /// What the viewer may know of a person: their name, or that it is somebody.
-pub(crate) async fn person_name(console: &Console, session: &Session, user: UserId) -> Result<String> {
-    let (by, o) = (&session.principal, &session.t.office);
+pub(crate) async fn person_name(console: &ConsoleState, session: &BrowserSession, user: UserId) -> PageResult<String> {
+    let (by, o) = (&session.principal, &session.t.admin);
     if by.user == Some(user) {
         return Ok(o.you.to_owned());
     }
@@ -153,15 +156,15 @@ pub(crate) async fn person_name(console: &Console, session: &Session, user: User
 
 /// What the hub calls them; nothing where the viewer may not know.
 pub(crate) async fn names(
-    console: &Console,
-    session: &Session,
+    console: &ConsoleState,
+    session: &BrowserSession,
     ids: impl IntoIterator<Item = String>,
-) -> Result<Names> {
+) -> PageResult<Names> {
     let mut ids: Vec<String> = ids.into_iter().collect();
     ids.sort_unstable();
     ids.dedup();
     let mut names = Names::default();
-    if session.principal.verdict(Action::SeeRuntimes) == Verdict::No {
+    if session.principal.verdict(Action::SeeRuntimes) == AccessVerdict::No {
         return Ok(names);
     }
     for ids in ids.chunks(NAMES) {
@@ -172,31 +175,31 @@ pub(crate) async fn names(
 
 /// Who looks, and when.
 #[derive(Debug)]
-pub(crate) struct Viewer {
+pub(crate) struct PageViewer {
     me: String,
     t: &'static Text,
     now: Timestamp,
     names: Names,
 }
 
-// === impl Viewer ===
+// === impl PageViewer ===
 
-impl Viewer {
-    pub(crate) fn new(console: &Console, session: &Session) -> Self {
+impl PageViewer {
+    pub(crate) fn new(console: &ConsoleState, session: &BrowserSession) -> Self {
         Self { me: session.principal.actor(), t: session.t, now: console.hub.now(), names: Names::default() }
     }
 
     /// With the names of those whom the page mentions, by id or actor.
     pub(crate) async fn naming(
-        console: &Console,
-        session: &Session,
+        console: &ConsoleState,
+        session: &BrowserSession,
         ids: impl IntoIterator<Item = String>,
-    ) -> Result<Self> {
+    ) -> PageResult<Self> {
         let names = names(console, session, ids).await?;
         Ok(Self { names, ..Self::new(console, session) })
     }
 
-    pub(crate) fn scene(&self) -> Scene<'_> {
-        Scene { t: self.t, now: self.now, me: &self.me, names: &self.names }
+    pub(crate) fn scene(&self) -> ViewContext<'_> {
+        ViewContext { t: self.t, now: self.now, me: &self.me, names: &self.names }
     }
 }

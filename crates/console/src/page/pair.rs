@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use askama::Template;
-use attache_hub::surface::Peer;
+use attache_hub::surface::PeerAddress;
 use attache_protocol::{
     Code,
     pairing::PairingCode,
@@ -17,43 +17,43 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    form::Posted,
-    page::{agents, go, html, manages},
-    problem::Result,
-    session::Session,
-    shell::{Place, Shell},
+    ConsoleState,
+    form::SubmittedForm,
+    layout::{NavSection, PageLayout},
+    page::{agents, html, manages, redirect_after_form},
+    problem::PageResult,
+    session::BrowserSession,
     text::{Text, fill},
-    view::{agent::Choice, host, time::When},
+    view::{agent::AgentChoice, host, time::TimeElement},
 };
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct PairPageQuery {
     code: String,
 }
 
 /// The address that the browser has, against which wrong codes are counted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct From(IpAddr);
+pub(crate) struct BrowserAddress(IpAddr);
 
 /// A device that waits to be confirmed.
-struct Device {
+struct PairingDevice {
     title: String,
     name: String,
     address: String,
     host: String,
-    expires: When,
+    expires: TimeElement,
     code: String,
 }
 
 #[derive(Template)]
 #[template(path = "pair.html")]
-struct Page {
+struct PairPage {
     t: &'static Text,
-    shell: Shell,
-    device: Option<Device>,
-    agents: Vec<Choice>,
+    shell: PageLayout,
+    device: Option<PairingDevice>,
+    agents: Vec<AgentChoice>,
     new_name: String,
     problem: Option<String>,
     command: String,
@@ -61,53 +61,66 @@ struct Page {
 
 /// What a person has filled in already.
 #[derive(Debug, Default)]
-struct Draft {
+struct PairFormDraft {
     code: String,
     agent: String,
     new_name: String,
 }
 
-// === impl From ===
+// === impl BrowserAddress ===
 
-impl<S: Sync> FromRequestParts<S> for From {
+impl<S: Sync> FromRequestParts<S> for BrowserAddress {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> std::result::Result<Self, Self::Rejection> {
-        let peer = parts.extensions.get::<Peer>().map(|Peer(peer)| peer.ip());
+        let peer = parts.extensions.get::<PeerAddress>().map(|PeerAddress(peer)| peer.ip());
         Ok(Self(peer.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))))
     }
 }
 
 /// With the device's own link the code is in the address; otherwise there is a form to type it in.
 pub(crate) async fn show(
-    State(console): State<Console>,
-    session: Session,
-    from: From,
-    Query(asked): Query<Asked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    from: BrowserAddress,
+    Query(asked): Query<PairPageQuery>,
     uri: Uri,
-) -> Result {
-    let draft = Draft { code: asked.code, ..Draft::default() };
+) -> PageResult {
+    let draft = PairFormDraft { code: asked.code, ..PairFormDraft::default() };
     page(&console, &session, from, &uri, draft, None).await
 }
 
 /// The form sends the code in its body, so that we make no address that holds one.
-pub(crate) async fn look(State(console): State<Console>, from: From, uri: Uri, posted: Posted) -> Result {
-    let draft = Draft { code: posted.fields.get("code").trim().to_owned(), ..Draft::default() };
+pub(crate) async fn look_up(
+    State(console): State<ConsoleState>,
+    from: BrowserAddress,
+    uri: Uri,
+    posted: SubmittedForm,
+) -> PageResult {
+    let draft = PairFormDraft { code: posted.fields.get("code").trim().to_owned(), ..PairFormDraft::default() };
     page(&console, &posted.session, from, &uri, draft, None).await
 }
 
-pub(crate) async fn decide(State(console): State<Console>, from: From, uri: Uri, posted: Posted) -> Result {
-    let Posted { session, fields } = posted;
+pub(crate) async fn decide(
+    State(console): State<ConsoleState>,
+    from: BrowserAddress,
+    uri: Uri,
+    posted: SubmittedForm,
+) -> PageResult {
+    let SubmittedForm { session, fields } = posted;
     let by = &session.principal;
     let code = fields.get("code").to_owned();
     if fields.get("decision") != "confirm" {
         return match console.hub.decide_pairing(by, from.0, &code, PairingDecision { agent_id: None }).await {
-            Ok(()) => Ok(go("/agents?said=rejected")),
-            Err(error) => failed(&console, &session, from, &uri, Draft::default(), error).await,
+            Ok(()) => Ok(redirect_after_form("/agents?said=rejected")),
+            Err(error) => failed(&console, &session, from, &uri, PairFormDraft::default(), error).await,
         };
     }
-    let draft =
-        Draft { code, agent: fields.get("agent").to_owned(), new_name: fields.get("new_name").trim().to_owned() };
+    let draft = PairFormDraft {
+        code,
+        agent: fields.get("agent").to_owned(),
+        new_name: fields.get("new_name").trim().to_owned(),
+    };
     let agent = match (draft.agent.is_empty(), draft.new_name.is_empty()) {
         (false, true) => draft.agent.clone(),
         (true, false) => {
@@ -126,19 +139,19 @@ pub(crate) async fn decide(State(console): State<Console>, from: From, uri: Uri,
     };
     let decision = PairingDecision { agent_id: Some(agent.clone()) };
     match console.hub.decide_pairing(by, from.0, &draft.code, decision).await {
-        Ok(()) => Ok(go(&format!("/agents/{agent}?said=confirmed"))),
+        Ok(()) => Ok(redirect_after_form(&format!("/agents/{agent}?said=confirmed"))),
         Err(error) => failed(&console, &session, from, &uri, draft, error).await,
     }
 }
 
 async fn failed(
-    console: &Console,
-    session: &Session,
-    from: From,
+    console: &ConsoleState,
+    session: &BrowserSession,
+    from: BrowserAddress,
     uri: &Uri,
-    draft: Draft,
+    draft: PairFormDraft,
     error: attache_hub::Error,
-) -> Result {
+) -> PageResult {
     match error.code.http_status() {
         400 | 404 | 409 | 429 => page(console, session, from, uri, draft, Some(error.message.into_owned())).await,
         _ => Err(error.into()),
@@ -146,15 +159,15 @@ async fn failed(
 }
 
 async fn page(
-    console: &Console,
-    session: &Session,
-    from: From,
+    console: &ConsoleState,
+    session: &BrowserSession,
+    from: BrowserAddress,
     uri: &Uri,
-    draft: Draft,
+    draft: PairFormDraft,
     problem: Option<String>,
-) -> Result {
+) -> PageResult {
     let t = session.t;
-    let mut shell = Shell::new(console, session, Place::Agents, uri).await?;
+    let mut shell = PageLayout::new(console, session, NavSection::Agents, uri).await?;
     "/pair".clone_into(&mut shell.here);
     let mut problem = problem;
     let mut status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
@@ -163,12 +176,12 @@ async fn page(
         match console.hub.pairing_request(&session.principal, from.0, &draft.code).await {
             Ok(found) => {
                 let name = found.device_name.unwrap_or_else(|| t.unknown_device.to_owned());
-                device = Some(Device {
+                device = Some(PairingDevice {
                     title: fill(t.device_wants, &[("device", &name)]),
                     name,
                     address: found.address,
                     host: host::name(&found.labels).unwrap_or_else(|| t.no_host.to_owned()),
-                    expires: When::clock(found.expires_at),
+                    expires: TimeElement::clock(found.expires_at),
                     code: PairingCode::parse(&draft.code).map(|code| code.shown()).unwrap_or_default(),
                 });
             }
@@ -184,13 +197,13 @@ async fn page(
         }
     }
     let accounts = agents(console, session).await?;
-    let page = Page {
+    let page = PairPage {
         t,
         device,
         agents: accounts
             .iter()
             .filter(|account| manages(session, account))
-            .map(|account| Choice::home(account, &draft.agent, t))
+            .map(|account| AgentChoice::home(account, &draft.agent, t))
             .collect(),
         new_name: draft.new_name,
         problem,
@@ -201,7 +214,7 @@ async fn page(
 }
 
 /// How a device is told where the hub is, from as far away as it can be reached.
-pub(crate) fn address(console: &Console) -> String {
+pub(crate) fn address(console: &ConsoleState) -> String {
     let options = console.hub.options();
     let origin = options.reachable_origin().unwrap_or_else(|| console.hub.origin());
     let pin = options.needed_pin().map(|pin| format!(" --pin {pin}")).unwrap_or_default();

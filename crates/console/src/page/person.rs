@@ -13,40 +13,41 @@ use axum::{
 };
 
 use crate::{
-    Console,
-    form::Posted,
+    ConsoleState,
+    form::SubmittedForm,
+    layout::{NavSection, PageLayout},
     page::{
-        go, html_as,
+        html_as,
         people::{keys, lines, password, people},
+        redirect_after_form,
     },
-    problem::{Fault, Refusal, Result},
-    session::Session,
-    shell::{Place, Shell},
-    text::{Office, Text},
+    problem::{FormRefusal, PageError, PageResult},
+    session::BrowserSession,
+    text::{AdminText, Text},
     view::{
-        html::{Blank, Markup},
-        person::{Choice, KeyLine, Person, roles},
-        time::When,
+        html::{Markup, PlaceholderValue},
+        person::{FormChoice, KeyListRow, PersonListRow, roles},
+        time::TimeElement,
     },
 };
 
 /// What the form before this page brought.
 #[derive(Default)]
-struct Outcome {
-    refusal: Option<Refusal>,
+struct PersonFormOutcome {
+    refusal: Option<FormRefusal>,
     link: Option<LoginLink>,
 }
 
 #[derive(Template)]
 #[template(path = "person.html")]
-struct Page {
+struct PersonPage {
     t: &'static Text,
-    o: &'static Office,
-    shell: Shell,
-    person: Person,
+    o: &'static AdminText,
+    shell: PageLayout,
+    person: PersonListRow,
     problem: Option<String>,
-    roles: Vec<Choice>,
-    keys: Vec<KeyLine>,
+    roles: Vec<FormChoice>,
+    keys: Vec<KeyListRow>,
     /// Whether the hub would let the viewer change this person.
     editable: bool,
     own: bool,
@@ -56,79 +57,99 @@ struct Page {
 }
 
 pub(crate) async fn show(
-    State(console): State<Console>,
-    session: Session,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
     Path(user): Path<String>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     let user = console.hub.user(&session.principal, &user).await?;
-    page(&console, &session, &uri, user, Outcome::default()).await
+    page(&console, &session, &uri, user, PersonFormOutcome::default()).await
 }
 
 /// The role, or the password: whichever the form has.
 pub(crate) async fn update(
-    State(console): State<Console>,
+    State(console): State<ConsoleState>,
     Path(user): Path<String>,
     uri: Uri,
-    posted: Posted,
-) -> Result {
-    let Posted { session, fields } = posted;
+    posted: SubmittedForm,
+) -> PageResult {
+    let SubmittedForm { session, fields } = posted;
     let request = UpdateUserRequest {
         role: Role::from_text(fields.get("role")),
         password: password(&fields, "password"),
         ..UpdateUserRequest::default()
     };
     if request.role.is_none() && request.password.is_none() {
-        return Err(Fault::Form);
+        return Err(PageError::Form);
     }
     let said = if request.password.is_some() { "password" } else { "saved" };
     match console.hub.update_user(&session.principal, &user, request).await {
-        Ok(user) => Ok(go(&format!("/people/{}?said={said}", user.user_id))),
+        Ok(user) => Ok(redirect_after_form(&format!("/people/{}?said={said}", user.user_id))),
         Err(error) => refused(&console, &session, &uri, &user, error).await,
     }
 }
 
 pub(crate) async fn remove(
-    State(console): State<Console>,
+    State(console): State<ConsoleState>,
     Path(user): Path<String>,
     uri: Uri,
-    posted: Posted,
-) -> Result {
+    posted: SubmittedForm,
+) -> PageResult {
     let session = posted.session;
     match console.hub.remove_user(&session.principal, &user).await {
-        Ok(_) => Ok(go("/people?said=removed")),
+        Ok(_) => Ok(redirect_after_form("/people?said=removed")),
         Err(error) => refused(&console, &session, &uri, &user, error).await,
     }
 }
 
 /// A link that signs one browser in as this person.
 pub(crate) async fn login_link(
-    State(console): State<Console>,
+    State(console): State<ConsoleState>,
     Path(user): Path<String>,
     uri: Uri,
-    posted: Posted,
-) -> Result {
+    posted: SubmittedForm,
+) -> PageResult {
     let session = posted.session;
     let request = LoginLinkRequest { user: Some(user.clone()) };
     match console.hub.login_link(&session.principal, request).await {
         Ok(link) => {
             let user = console.hub.user(&session.principal, &user).await?;
-            page(&console, &session, &uri, user, Outcome { link: Some(link), ..Outcome::default() }).await
+            page(&console, &session, &uri, user, PersonFormOutcome { link: Some(link), ..PersonFormOutcome::default() })
+                .await
         }
         Err(error) => refused(&console, &session, &uri, &user, error).await,
     }
 }
 
 /// The person's page with the reason on it, for those who may see the person at all.
-async fn refused(console: &Console, session: &Session, uri: &Uri, user: &str, error: attache_hub::Error) -> Result {
+async fn refused(
+    console: &ConsoleState,
+    session: &BrowserSession,
+    uri: &Uri,
+    user: &str,
+    error: attache_hub::Error,
+) -> PageResult {
     let Ok(user) = console.hub.user(&session.principal, user).await else { return Err(error.into()) };
-    page(console, session, uri, user, Outcome { refusal: Some(error.try_into()?), ..Outcome::default() }).await
+    page(
+        console,
+        session,
+        uri,
+        user,
+        PersonFormOutcome { refusal: Some(error.try_into()?), ..PersonFormOutcome::default() },
+    )
+    .await
 }
 
-async fn page(console: &Console, session: &Session, uri: &Uri, user: User, outcome: Outcome) -> Result {
-    let Outcome { refusal, link } = outcome;
-    let (by, t, o) = (&session.principal, session.t, &session.t.office);
-    let mut shell = Shell::new(console, session, Place::Settings, uri).await?;
+async fn page(
+    console: &ConsoleState,
+    session: &BrowserSession,
+    uri: &Uri,
+    user: User,
+    outcome: PersonFormOutcome,
+) -> PageResult {
+    let PersonFormOutcome { refusal, link } = outcome;
+    let (by, t, o) = (&session.principal, session.t, &session.t.admin);
+    let mut shell = PageLayout::new(console, session, NavSection::Settings, uri).await?;
     shell.here = format!("/people/{}", user.user_id);
     let people = people(console, session).await?;
     let (keys, _) = keys(console, session).await?;
@@ -136,10 +157,10 @@ async fn page(console: &Console, session: &Session, uri: &Uri, user: User, outco
     let status = refusal.as_ref().map_or(StatusCode::OK, |refusal| refusal.status);
     html_as(
         status,
-        &Page {
+        &PersonPage {
             t,
             o,
-            person: Person::new(&user, &keys, console.hub.now(), o),
+            person: PersonListRow::new(&user, &keys, console.hub.now(), o),
             problem: refusal.map(|refusal| refusal.message),
             roles: roles(role, user.role, t),
             keys: lines(console, session, &people, keys.iter().filter(|key| key.user_id == Some(user.user_id))),
@@ -148,8 +169,11 @@ async fn page(console: &Console, session: &Session, uri: &Uri, user: User, outco
             link_note: link.as_ref().map_or_else(
                 || Markup::text(o.login_link_note),
                 |link| {
-                    let until = Blank::When(When::relative(link.expires_at));
-                    Markup::sentence(o.login_link_once, &[("name", Blank::Text(&user.name)), ("until", until)])
+                    let until = PlaceholderValue::When(TimeElement::relative(link.expires_at));
+                    Markup::sentence(
+                        o.login_link_once,
+                        &[("name", PlaceholderValue::Text(&user.name)), ("until", until)],
+                    )
                 },
             ),
             link: link.map(|link| link.url),

@@ -11,22 +11,22 @@ use axum::{
 };
 
 use crate::{
-    Console,
-    form::{Fields, Posted},
+    ConsoleState,
+    form::{FormFields, SubmittedForm},
     page::{
-        go,
-        usage::{self, Asked},
+        redirect_after_form,
+        usage::{self, UsagePageQuery},
     },
-    problem::{Refusal, Result},
-    text::{Office, fill},
-    view::person::{Choice, People},
+    problem::{FormRefusal, PageResult},
+    text::{AdminText, fill},
+    view::person::{FormChoice, VisiblePeople},
 };
 
 /// The form as it stands on the page.
 #[derive(Debug, Clone)]
-pub(crate) struct Form {
-    pub(crate) users: Vec<Choice>,
-    pub(crate) agents: Vec<Choice>,
+pub(crate) struct QuotaForm {
+    pub(crate) users: Vec<FormChoice>,
+    pub(crate) agents: Vec<FormChoice>,
     pub(crate) calls: String,
     pub(crate) tokens: String,
     pub(crate) cost: String,
@@ -34,7 +34,7 @@ pub(crate) struct Form {
 
 /// What somebody typed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sent {
+pub(crate) struct QuotaFormInput {
     pub(crate) user: String,
     pub(crate) agent: String,
     pub(crate) calls: String,
@@ -42,35 +42,39 @@ pub(crate) struct Sent {
     pub(crate) cost: String,
 }
 
-pub(crate) async fn set(State(console): State<Console>, uri: Uri, posted: Posted) -> Result {
-    let Posted { session, fields } = posted;
-    let refused = match request(&fields, &session.t.office) {
+pub(crate) async fn set(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
+    let SubmittedForm { session, fields } = posted;
+    let refused = match request(&fields, &session.t.admin) {
         Ok(request) => match console.hub.set_quota(&session.principal, request).await {
-            Ok(_) => return Ok(go("/usage?said=quota#quotas")),
+            Ok(_) => return Ok(redirect_after_form("/usage?said=quota#quotas")),
             Err(error) => error.try_into()?,
         },
-        Err(message) => Refusal { status: StatusCode::BAD_REQUEST, message },
+        Err(message) => FormRefusal { status: StatusCode::BAD_REQUEST, message },
     };
-    usage::page(&console, &session, &uri, &Asked::default(), Some((refused, Sent::from(&fields)))).await
+    usage::page(&console, &session, &uri, &UsagePageQuery::default(), Some((refused, QuotaFormInput::from(&fields))))
+        .await
 }
 
-pub(crate) async fn remove(State(console): State<Console>, posted: Posted) -> Result {
-    let Posted { session, fields } = posted;
-    let request =
-        SetQuotaRequest { user: fields.given("user"), agent: fields.given("agent"), ..SetQuotaRequest::default() };
+pub(crate) async fn remove(State(console): State<ConsoleState>, posted: SubmittedForm) -> PageResult {
+    let SubmittedForm { session, fields } = posted;
+    let request = SetQuotaRequest {
+        user: fields.non_empty("user"),
+        agent: fields.non_empty("agent"),
+        ..SetQuotaRequest::default()
+    };
     console.hub.set_quota(&session.principal, request).await?;
-    Ok(go("/usage?said=removed#quotas"))
+    Ok(redirect_after_form("/usage?said=removed#quotas"))
 }
 
 /// The limits that were typed; without any this would remove the quota, which has a button of its own.
-fn request(fields: &Fields, o: &'static Office) -> std::result::Result<SetQuotaRequest, String> {
+fn request(fields: &FormFields, o: &'static AdminText) -> std::result::Result<SetQuotaRequest, String> {
     let wrong = |text: &str| fill(o.quota_number, &[("value", text)]);
-    let number = |name| match fields.given(name) {
+    let number = |name| match fields.non_empty(name) {
         None => Ok(None),
         Some(text) => text.replace(['\u{202f}', ' ', ','], "").parse().map(Some).map_err(|_| wrong(&text)),
     };
     let (calls, tokens): (Option<u64>, Option<u64>) = (number("calls")?, number("tokens")?);
-    let cost_usd = match fields.given("cost") {
+    let cost_usd = match fields.non_empty("cost") {
         None => None,
         Some(text) => {
             let micro = micro_usd(text.trim_start_matches('$').trim()).ok_or_else(|| wrong(&text))?;
@@ -80,15 +84,21 @@ fn request(fields: &Fields, o: &'static Office) -> std::result::Result<SetQuotaR
     if calls.is_none() && tokens.is_none() && cost_usd.is_none() {
         return Err(o.quota_needs.to_owned());
     }
-    Ok(SetQuotaRequest { user: fields.given("user"), agent: fields.given("agent"), calls, tokens, cost_usd })
+    Ok(SetQuotaRequest { user: fields.non_empty("user"), agent: fields.non_empty("agent"), calls, tokens, cost_usd })
 }
 
-// === impl Form ===
+// === impl QuotaForm ===
 
-impl Form {
-    pub(crate) fn new(people: &People, agents: Vec<(String, String)>, sent: Sent, o: &'static Office) -> Self {
-        let none = Choice { value: String::new(), label: o.quota_any_agent.to_owned(), chosen: sent.agent.is_empty() };
-        let agents = agents.into_iter().map(|(value, label)| Choice { chosen: value == sent.agent, value, label });
+impl QuotaForm {
+    pub(crate) fn new(
+        people: &VisiblePeople,
+        agents: Vec<(String, String)>,
+        sent: QuotaFormInput,
+        o: &'static AdminText,
+    ) -> Self {
+        let none =
+            FormChoice { value: String::new(), label: o.quota_any_agent.to_owned(), chosen: sent.agent.is_empty() };
+        let agents = agents.into_iter().map(|(value, label)| FormChoice { chosen: value == sent.agent, value, label });
         Self {
             users: people.choices(o.quota_anybody, &sent.user),
             agents: std::iter::once(none).chain(agents).collect(),
@@ -99,9 +109,9 @@ impl Form {
     }
 }
 
-// === impl Sent ===
+// === impl QuotaFormInput ===
 
-impl Sent {
+impl QuotaFormInput {
     /// The limits of a quota that somebody wants to change.
     pub(crate) fn of(quota: &Quota) -> Self {
         let text = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
@@ -115,8 +125,8 @@ impl Sent {
     }
 }
 
-impl From<&Fields> for Sent {
-    fn from(fields: &Fields) -> Self {
+impl From<&FormFields> for QuotaFormInput {
+    fn from(fields: &FormFields) -> Self {
         let text = |name| fields.get(name).to_owned();
         Self {
             user: text("user"),

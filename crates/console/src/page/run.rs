@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use askama::Template;
 use attache_hub::{
     control::{PageRequest, RunQuery},
-    stream::Outlined,
+    stream::OutlineScope,
 };
 use attache_protocol::{
     Code, EventKind, RunId, RuntimeId,
-    rules::run::Status,
+    rules::run::RunStatus,
     wire::{
         account::Account,
         event::Event,
@@ -24,54 +24,54 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    form::Posted,
+    ConsoleState,
+    form::SubmittedForm,
+    layout::{NavSection, PageLayout},
     page::{
-        Viewer, go, html, run_facts,
-        run_wait::{self, Question, Wait},
+        PageViewer, html, redirect_after_form, run_facts,
+        run_wait::{self, InputQuestion, RunWaitView},
     },
-    problem::{Fault, Result},
-    session::Session,
-    shell::{Place, Shell},
+    problem::{PageError, PageResult},
+    session::BrowserSession,
     text::Text,
     view::{
-        asked::Block,
         delivery,
+        escape_stripper::{excerpt, plain},
         fact::Fact,
         failure,
-        html::{Blank, Markup},
-        log::{Body, Item, Reader, join, requeue_reason},
-        log_ask,
-        permission::Card,
-        plain::{excerpt, plain},
-        run::{Around, Detail, device_names, task},
+        html::{Markup, PlaceholderValue},
+        log::{LogItem, LogItemBody, LogItemReader, join, requeue_reason},
+        log_questions,
+        permission::ApprovalCard,
+        run::{RunAgentContext, RunDetail, device_names, task},
         status,
-        time::{When, size},
+        time::{TimeElement, size},
+        tool_input::ToolInputBlock,
     },
 };
 
 /// Events on one page, and what they may weigh; the rest follows over the stream, or on the next page.
-const EVENTS: usize = 1_000;
-const WEIGHT: usize = 384 * 1024;
-const READ: usize = 200;
+const MAX_EVENTS: usize = 1_000;
+const MAX_PAGE_BYTES: usize = 384 * 1024;
+const READ_BATCH: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct RunPageQuery {
     after: i64,
 }
 
 #[derive(Debug)]
-struct Step {
+struct TimelineStep {
     class: &'static str,
     icon: &'static str,
     word: &'static str,
     note: Option<Markup>,
-    at: When,
+    at: TimeElement,
 }
 
 #[derive(Debug)]
-struct File {
+struct ArtifactLink {
     id: String,
     name: String,
     size: String,
@@ -79,77 +79,77 @@ struct File {
 
 #[derive(Template)]
 #[template(path = "run.html")]
-struct Page {
+struct RunPage {
     t: &'static Text,
-    shell: Shell,
-    run: Detail,
-    log: Vec<Item>,
+    shell: PageLayout,
+    run: RunDetail,
+    log: Vec<LogItem>,
     /// The seq of the newest event shown.
     after: i64,
     more: bool,
-    timeline: Vec<Step>,
-    artifacts: Vec<File>,
+    timeline: Vec<TimelineStep>,
+    artifacts: Vec<ArtifactLink>,
     facts: Vec<Fact>,
-    told: Vec<delivery::Row>,
-    cards: Vec<Card>,
-    question: Option<Question>,
+    told: Vec<delivery::DeliveryListRow>,
+    cards: Vec<ApprovalCard>,
+    question: Option<InputQuestion>,
     /// Where a decision leads.
     back: &'static str,
 }
 
 #[derive(Template)]
 #[template(path = "run_part.html")]
-struct Part {
+struct RunPartFragment {
     t: &'static Text,
-    shell: Shell,
-    run: Detail,
-    timeline: Vec<Step>,
-    artifacts: Vec<File>,
+    shell: PageLayout,
+    run: RunDetail,
+    timeline: Vec<TimelineStep>,
+    artifacts: Vec<ArtifactLink>,
     facts: Vec<Fact>,
-    told: Vec<delivery::Row>,
-    cards: Vec<Card>,
-    question: Option<Question>,
+    told: Vec<delivery::DeliveryListRow>,
+    cards: Vec<ApprovalCard>,
+    question: Option<InputQuestion>,
     /// Where a decision leads.
     back: &'static str,
 }
 
 /// A run with everything that its page needs.
-struct Loaded {
+struct RunPageData {
     run: Run,
     account: Option<Account>,
     runtimes: Vec<Runtime>,
     busy_with: Option<Run>,
     /// Of its life cycle.
     life: Vec<Event>,
-    wait: Wait,
+    wait: RunWaitView,
 }
 
 pub(crate) async fn show(
-    State(console): State<Console>,
-    session: Session,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
     Path(run): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<RunPageQuery>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     let t = session.t;
     let after = asked.after.max(0);
-    let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
+    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
     let loaded = load(&console, &session, &run).await?;
     let events = log_page(&console, &session, &loaded.run, after).await?;
     let viewer = viewer(&console, &session, &loaded.run, &events).await?;
     let mut reader = reader(&loaded.run, &loaded.runtimes, &viewer, t);
     let last = events.last().map_or(after, |event| event.seq);
     let log = join(events.iter().map(|event| reader.item(event)));
-    html(&Page {
+    html(&RunPage {
         t,
-        run: Detail::new(&loaded.run, loaded.around(), viewer.scene()),
+        run: RunDetail::new(&loaded.run, loaded.around(), viewer.scene()),
         log,
         after: last,
         more: last < loaded.run.last_seq,
         timeline: timeline(&loaded, &viewer, t),
         artifacts: files(&console, &session, &loaded.run).await?,
         facts: run_facts::facts(&console, &session, &loaded.run).await?,
-        told: run_facts::told(&console, &session, &loaded.run).await?,
+        told: run_facts::recent_deliveries(&console, &session, &loaded.run).await?,
         cards: loaded.wait.cards,
         question: loaded.wait.question,
         back: "run",
@@ -159,22 +159,22 @@ pub(crate) async fn show(
 
 /// The page without its log, for a run that moved.
 pub(crate) async fn part(
-    State(console): State<Console>,
-    session: Session,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
     Path(run): Path<String>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     let t = session.t;
-    let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
+    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
     let loaded = load(&console, &session, &run).await?;
     let viewer = viewer(&console, &session, &loaded.run, &[]).await?;
-    html(&Part {
+    html(&RunPartFragment {
         t,
-        run: Detail::new(&loaded.run, loaded.around(), viewer.scene()),
+        run: RunDetail::new(&loaded.run, loaded.around(), viewer.scene()),
         timeline: timeline(&loaded, &viewer, t),
         artifacts: files(&console, &session, &loaded.run).await?,
         facts: run_facts::facts(&console, &session, &loaded.run).await?,
-        told: run_facts::told(&console, &session, &loaded.run).await?,
+        told: run_facts::recent_deliveries(&console, &session, &loaded.run).await?,
         cards: loaded.wait.cards,
         question: loaded.wait.question,
         back: "run",
@@ -182,32 +182,42 @@ pub(crate) async fn part(
     })
 }
 
-pub(crate) async fn cancel(State(console): State<Console>, Path(run): Path<String>, posted: Posted) -> Result {
-    let id: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
-    let request = CancelRequest { reason: posted.fields.given("reason") };
+pub(crate) async fn cancel(
+    State(console): State<ConsoleState>,
+    Path(run): Path<String>,
+    posted: SubmittedForm,
+) -> PageResult {
+    let id: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
+    let request = CancelRequest { reason: posted.fields.non_empty("reason") };
     match console.hub.cancel_run(&posted.session.principal, id, request).await {
         Ok(_) => {}
         // It ended a moment before; the page shows how.
         Err(error) if error.code == Code::RunEnded => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(go(&format!("/runs/{id}")))
+    Ok(redirect_after_form(&format!("/runs/{id}")))
 }
 
 /// Who looks at a run, with the names of those whom it and these events mention.
-pub(crate) async fn viewer(console: &Console, session: &Session, run: &Run, events: &[Event]) -> Result<Viewer> {
-    Viewer::naming(console, session, events.iter().filter_map(log_ask::actor).chain([run.caller.clone()])).await
+pub(crate) async fn viewer(
+    console: &ConsoleState,
+    session: &BrowserSession,
+    run: &Run,
+    events: &[Event],
+) -> PageResult<PageViewer> {
+    PageViewer::naming(console, session, events.iter().filter_map(log_questions::actor).chain([run.caller.clone()]))
+        .await
 }
 
 /// Reads the log of one run, for its page and for its stream.
-pub(crate) fn reader(run: &Run, runtimes: &[Runtime], viewer: &Viewer, t: &'static Text) -> Reader {
+pub(crate) fn reader(run: &Run, runtimes: &[Runtime], viewer: &PageViewer, t: &'static Text) -> LogItemReader {
     let scene = viewer.scene();
     let asked_by = scene.caller(&run.caller).who;
-    Reader::new(scene, asked_by, excerpt(task(run), t), device_names(runtimes, t))
+    LogItemReader::new(scene, asked_by, excerpt(task(run), t), device_names(runtimes, t))
 }
 
 /// The devices of the run's agent, newest first.
-pub(crate) async fn runtimes(console: &Console, session: &Session, run: &Run) -> Result<Vec<Runtime>> {
+pub(crate) async fn runtimes(console: &ConsoleState, session: &BrowserSession, run: &Run) -> PageResult<Vec<Runtime>> {
     let page = PageRequest { limit: Some(20), cursor: None };
     let agent = run.agent_id.to_string();
     let mut runtimes = match console.hub.runtimes(&session.principal, Some(&agent), page).await {
@@ -224,41 +234,41 @@ pub(crate) async fn runtimes(console: &Console, session: &Session, run: &Run) ->
     Ok(runtimes)
 }
 
-async fn load(console: &Console, session: &Session, run: &str) -> Result<Loaded> {
-    let id: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
+async fn load(console: &ConsoleState, session: &BrowserSession, run: &str) -> PageResult<RunPageData> {
+    let id: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
     let (hub, by) = (&console.hub, &session.principal);
     let run = hub.run(by, id).await?;
     let account = hub.account(by, &run.agent_id.to_string()).await.ok();
     let runtimes = runtimes(console, session, &run).await?;
     let busy_with = match run.status {
-        Status::Pending => {
+        RunStatus::Pending => {
             let query = RunQuery {
-                status: Some(Status::Running),
+                status: Some(RunStatus::Running),
                 agent: Some(run.agent_id.to_string()),
                 page: PageRequest { limit: Some(1), cursor: None },
                 ..RunQuery::default()
             };
             hub.runs(by, query).await?.task_runs.into_iter().next()
         }
-        Status::Running | Status::Completed | Status::Failed | Status::Cancelled => None,
+        RunStatus::Running | RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled => None,
     };
-    let life = hub.run_outline(by, id, i64::MAX, Outlined::Artifacts).await?.events;
+    let life = hub.run_outline(by, id, i64::MAX, OutlineScope::Artifacts).await?.events;
     let wait = run_wait::load(console, session, &run).await?;
-    Ok(Loaded { run, account, runtimes, busy_with, life, wait })
+    Ok(RunPageData { run, account, runtimes, busy_with, life, wait })
 }
 
 /// The events of one page, at least one if there is any.
-async fn log_page(console: &Console, session: &Session, run: &Run, after: i64) -> Result<Vec<Event>> {
+async fn log_page(console: &ConsoleState, session: &BrowserSession, run: &Run, after: i64) -> PageResult<Vec<Event>> {
     let (mut events, mut cursor, mut weight) = (Vec::new(), after, 0);
-    while events.len() < EVENTS {
-        let page = console.hub.run_events(&session.principal, run.task_run_id, Some(cursor), Some(READ)).await?;
+    while events.len() < MAX_EVENTS {
+        let page = console.hub.run_events(&session.principal, run.task_run_id, Some(cursor), Some(READ_BATCH)).await?;
         if page.events.is_empty() {
             break;
         }
         cursor = page.next;
         for event in page.events {
             weight += shown_weight(&event);
-            if weight > WEIGHT && !events.is_empty() {
+            if weight > MAX_PAGE_BYTES && !events.is_empty() {
                 return Ok(events);
             }
             events.push(event);
@@ -277,17 +287,19 @@ fn shown_weight(event: &Event) -> usize {
     }
 }
 
-async fn files(console: &Console, session: &Session, run: &Run) -> Result<Vec<File>> {
+async fn files(console: &ConsoleState, session: &BrowserSession, run: &Run) -> PageResult<Vec<ArtifactLink>> {
     let page = PageRequest { limit: Some(200), cursor: None };
     let list = console.hub.artifacts(&session.principal, run.workspace_id, page).await?;
     let own = list.artifacts.into_iter().filter(|file| file.produced_by == Some(run.task_run_id));
-    Ok(own.map(|file| File { id: file.artifact_id.to_string(), name: file.name, size: size(file.size) }).collect())
+    Ok(own
+        .map(|file| ArtifactLink { id: file.artifact_id.to_string(), name: file.name, size: size(file.size) })
+        .collect())
 }
 
-fn timeline(loaded: &Loaded, viewer: &Viewer, t: &'static Text) -> Vec<Step> {
+fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<TimelineStep> {
     #[derive(Debug, Default, Deserialize)]
     #[serde(default)]
-    struct Data {
+    struct TimelineEventData {
         runtime_id: Option<RuntimeId>,
         attempt: Option<i64>,
         reason: Option<String>,
@@ -296,28 +308,29 @@ fn timeline(loaded: &Loaded, viewer: &Viewer, t: &'static Text) -> Vec<Step> {
     let run = &loaded.run;
     let names: HashMap<_, _> = device_names(&loaded.runtimes, t);
     let caller = viewer.scene().caller(&run.caller).who;
-    let mut steps = vec![Step {
+    let mut steps = vec![TimelineStep {
         class: "",
         icon: "s-dot",
         word: t.step_created,
-        note: Some(Markup::sentence(t.step_by, &[("who", Blank::Text(&caller))])),
-        at: When::clock(run.created_at),
+        note: Some(Markup::sentence(t.step_by, &[("who", PlaceholderValue::Text(&caller))])),
+        at: TimeElement::clock(run.created_at),
     }];
     for event in &loaded.life {
-        let data: Data = event.data.parse().unwrap_or_default();
-        let at = When::clock(event.at);
+        let data: TimelineEventData = event.data.parse().unwrap_or_default();
+        let at = TimeElement::clock(event.at);
         let step = match event.event_kind() {
             Some(EventKind::TaskClaimed) => {
                 let device = data.runtime_id.and_then(|id| names.get(&id)).map_or(t.unknown_device, String::as_str);
                 let attempt = data.attempt.unwrap_or(1).to_string();
-                let blanks = [("device", Blank::Text(device)), ("attempt", Blank::Text(&attempt))];
+                let blanks =
+                    [("device", PlaceholderValue::Text(device)), ("attempt", PlaceholderValue::Text(&attempt))];
                 let note = Some(Markup::sentence(t.step_claimed_note, &blanks));
-                Step { class: "", icon: "s-dot", word: t.step_claimed, note, at }
+                TimelineStep { class: "", icon: "s-dot", word: t.step_claimed, note, at }
             }
             Some(EventKind::TaskRequeued) => {
                 let reason = requeue_reason(data.reason.as_deref().unwrap_or_default(), t);
                 let note = Some(Markup::text(&reason));
-                Step { class: "queued", icon: "s-queued", word: t.step_requeued, note, at }
+                TimelineStep { class: "queued", icon: "s-queued", word: t.step_requeued, note, at }
             }
             _ => continue,
         };
@@ -327,25 +340,25 @@ fn timeline(loaded: &Loaded, viewer: &Viewer, t: &'static Text) -> Vec<Step> {
         let shown = status::of(run.status, t);
         let result = |name| run.task_result.as_ref().and_then(|result| result.text_member(name)).unwrap_or_default();
         let (word, note) = match run.status {
-            Status::Failed => (t.step_failed, Some(Markup::text(failure::explain(&result("code"), t).0))),
-            Status::Cancelled => {
+            RunStatus::Failed => (t.step_failed, Some(Markup::text(failure::explain(&result("code"), t).0))),
+            RunStatus::Cancelled => {
                 let reason = result("error");
                 let said = !reason.is_empty() && reason != "cancelled";
                 (t.step_cancelled, said.then(|| Markup::text(&plain(&reason))))
             }
-            Status::Completed | Status::Pending | Status::Running => (t.step_completed, None),
+            RunStatus::Completed | RunStatus::Pending | RunStatus::Running => (t.step_completed, None),
         };
-        steps.push(Step { class: shown.class, icon: shown.icon, word, note, at: When::clock(ended) });
+        steps.push(TimelineStep { class: shown.class, icon: shown.icon, word, note, at: TimeElement::clock(ended) });
     }
     steps
 }
 
-// === impl Loaded ===
+// === impl RunPageData ===
 
-impl Loaded {
-    fn around(&self) -> Around<'_> {
+impl RunPageData {
+    fn around(&self) -> RunAgentContext<'_> {
         let device = self.run.runtime_id.and_then(|id| self.runtimes.iter().find(|runtime| runtime.runtime_id == id));
         let (account, busy_with) = (self.account.as_ref(), self.busy_with.as_ref());
-        Around { account, device, busy_with, moved: self.wait.moved }
+        RunAgentContext { account, device, busy_with, moved: self.wait.moved }
     }
 }

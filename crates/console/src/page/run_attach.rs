@@ -2,7 +2,7 @@
 
 use std::io;
 
-use attache_hub::control::Upload;
+use attache_hub::control::ArtifactUpload;
 use attache_protocol::{
     ConversationId,
     wire::{a2a::Part, conversation::CreateConversationRequest},
@@ -13,11 +13,11 @@ use futures_util::stream;
 use tokio::sync::mpsc;
 
 use crate::{
-    Console,
+    ConsoleState,
     form::PostedFiles,
     multipart::PartHead,
-    problem::{Fault, Result},
-    view::plain::plain,
+    problem::{PageError, PageResult},
+    view::escape_stripper::plain,
 };
 
 /// What goes with a task.
@@ -34,7 +34,7 @@ const MAX_INLINE: usize = 700 * 1024;
 const QUEUE: usize = 8;
 
 /// Takes the files of the form.
-pub(crate) async fn take(console: &Console, posted: &mut PostedFiles, title: &str) -> Result<Attached> {
+pub(crate) async fn take(console: &ConsoleState, posted: &mut PostedFiles, title: &str) -> PageResult<Attached> {
     let (mut attached, mut inline) = (Attached::default(), 0);
     while let Some(head) = posted.next_file().await? {
         let name = plain(head.filename.as_deref().unwrap_or_default()).replace(['/', '\\'], "_");
@@ -70,12 +70,12 @@ pub(crate) async fn take(console: &Console, posted: &mut PostedFiles, title: &st
 
 /// Streams the rest of a file, behind what was read of it, into the conversation's workspace.
 async fn upload(
-    console: &Console,
+    console: &ConsoleState,
     posted: &mut PostedFiles,
     conversation: ConversationId,
     head: PartHead,
     begun: Bytes,
-) -> Result<Part> {
+) -> PageResult<Part> {
     let by = posted.session.principal.clone();
     let (name, kind) = (head.filename.unwrap_or_default(), head.media_type.unwrap_or_default());
     let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(QUEUE);
@@ -84,7 +84,7 @@ async fn upload(
         Some((piece, receiver))
     });
     let bytes = Body::from_stream(pieces).into_data_stream();
-    let about = Upload { name: name.clone(), media_type: Some(kind.clone()) };
+    let about = ArtifactUpload { name: name.clone(), media_type: Some(kind.clone()) };
     let stored = console.hub.upload_artifact(&by, conversation.workspace(), about, bytes);
     let read = async move {
         let mut next = Some(begun);
@@ -103,6 +103,6 @@ async fn upload(
         }
     };
     let (stored, ()) = tokio::join!(stored, read);
-    let artifact = stored.map_err(Fault::from)?;
+    let artifact = stored.map_err(PageError::from)?;
     Ok(Part::artifact(artifact.artifact_id, name, kind))
 }

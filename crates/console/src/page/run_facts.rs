@@ -4,39 +4,39 @@ use std::time::Duration;
 
 use attache_hub::{
     control::{DeliveryQuery, PageRequest},
-    identity::{Action, Verdict},
+    identity::{AccessVerdict, Action},
 };
 use attache_protocol::{
     Json,
     wire::{
         run::Run,
-        usage::{CostSource, Used},
+        usage::{CostSource, ReportedUsage},
     },
 };
 
 use crate::{
-    Console,
+    ConsoleState,
     page::person_name,
-    problem::Result,
-    session::Session,
+    problem::PageResult,
+    session::BrowserSession,
     text::{Text, fill},
     view::{
+        actor::short,
         amount::{count, money},
-        caller::short,
         delivery,
+        escape_stripper::plain,
         fact::Fact,
-        html::{Blank, Markup},
-        plain::plain,
+        html::{Markup, PlaceholderValue},
         recovery,
-        time::{When, duration},
+        time::{TimeElement, duration},
     },
 };
 
 /// So many deliveries are shown here; their own page has all of them.
-const TOLD: usize = 5;
+const MAX_DELIVERIES: usize = 5;
 
 /// Everything about the run that its page does not show elsewhere.
-pub(crate) async fn facts(console: &Console, session: &Session, run: &Run) -> Result<Vec<Fact>> {
+pub(crate) async fn facts(console: &ConsoleState, session: &BrowserSession, run: &Run) -> PageResult<Vec<Fact>> {
     let t = session.t;
     let mut facts = vec![Fact::code(t.fact_run, &run.task_run_id.to_string())];
     if let Some(remote) = recovery::sign(run, t) {
@@ -46,17 +46,20 @@ pub(crate) async fn facts(console: &Console, session: &Session, run: &Run) -> Re
             remote.icon,
             Markup::text(remote.word)
         );
-        facts.push(Fact::markup(t.fact_recovery, Markup::own(sign)));
+        facts.push(Fact::markup(t.fact_recovery, Markup::trusted(sign)));
     }
     if let Some(user) = run.user_id {
-        facts.push(Fact::text(t.office.fact_user, &person_name(console, session, user).await?));
+        facts.push(Fact::text(t.admin.fact_user, &person_name(console, session, user).await?));
     }
     if run.conversation_id != run.task_run_id.own_conversation() {
         facts.push(Fact::code(t.fact_conversation, &short(&run.conversation_id.to_string())));
     }
     if let Some(parent) = run.parent_task_run_id {
         let (href, text) = (format!("/runs/{parent}"), short(&parent.to_string()));
-        facts.push(Fact::markup(t.fact_parent, Markup::sentence("{run}", &[("run", Blank::Link(&href, &text))])));
+        facts.push(Fact::markup(
+            t.fact_parent,
+            Markup::sentence("{run}", &[("run", PlaceholderValue::Link(&href, &text))]),
+        ));
     }
     let attempts = [("n", &*run.attempt.to_string()), ("max", &*run.max_attempts.to_string())];
     facts.push(Fact::text(t.fact_attempt, &fill(t.fact_attempt_of, &attempts)));
@@ -65,7 +68,7 @@ pub(crate) async fn facts(console: &Console, session: &Session, run: &Run) -> Re
     }
     let limit = Duration::from_millis(run.timeout_ms);
     facts.push(Fact::text(t.fact_timeout, &duration(limit, t)));
-    let when = |at| Markup::sentence("{at}", &[("at", Blank::When(When::relative(at)))]);
+    let when = |at| Markup::sentence("{at}", &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
     if let Some(at) = run.expires_at {
         facts.push(Fact::markup(t.fact_expires, when(at)));
     }
@@ -82,30 +85,34 @@ pub(crate) async fn facts(console: &Console, session: &Session, run: &Run) -> Re
 }
 
 /// The newest deliveries about this run.
-pub(crate) async fn told(console: &Console, session: &Session, run: &Run) -> Result<Vec<delivery::Row>> {
-    if session.principal.verdict(Action::SeeDeliveries) == Verdict::No {
+pub(crate) async fn recent_deliveries(
+    console: &ConsoleState,
+    session: &BrowserSession,
+    run: &Run,
+) -> PageResult<Vec<delivery::DeliveryListRow>> {
+    if session.principal.verdict(Action::SeeDeliveries) == AccessVerdict::No {
         return Ok(Vec::new());
     }
-    let page = PageRequest { limit: Some(TOLD), cursor: None };
+    let page = PageRequest { limit: Some(MAX_DELIVERIES), cursor: None };
     let query = DeliveryQuery { state: None, run: Some(run.task_run_id), page };
     let list = console.hub.deliveries(&session.principal, query).await?;
-    Ok(list.deliveries.iter().map(|one| delivery::Row::new(one, session.t)).collect())
+    Ok(list.deliveries.iter().map(|one| delivery::DeliveryListRow::new(one, session.t)).collect())
 }
 
 /// What the run says that it used: what can be counted in words, anything else as it came.
 fn used(usage: &Json, t: &'static Text) -> Vec<Fact> {
-    let counted = Used::read(usage).unwrap_or(Used::NOTHING);
+    let counted = ReportedUsage::read(usage).unwrap_or(ReportedUsage::NOTHING);
     let mut facts = Vec::new();
     let source = match counted.source {
-        CostSource::Reported => t.office.cost_reported,
-        CostSource::Estimated => t.office.cost_estimated,
-        CostSource::Unknown => t.office.cost_unknown,
+        CostSource::Reported => t.admin.cost_reported,
+        CostSource::Estimated => t.admin.cost_estimated,
+        CostSource::Unknown => t.admin.cost_unknown,
     };
     if let Some(tokens) = counted.tokens {
-        facts.push(Fact::text(t.office.fact_tokens, &format!("{}, {source}", count(tokens))));
+        facts.push(Fact::text(t.admin.fact_tokens, &format!("{}, {source}", count(tokens))));
     }
     if let Some(cost) = counted.micro_usd {
-        facts.push(Fact::text(t.office.fact_cost, &format!("{}, {source}", money(cost))));
+        facts.push(Fact::text(t.admin.fact_cost, &format!("{}, {source}", money(cost))));
     }
     let known = ["tokens", "cost_usd", "source", "cost_source"];
     let says_more = match usage.parse::<serde_json::Value>() {

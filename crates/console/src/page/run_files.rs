@@ -12,15 +12,19 @@ use futures_util::stream;
 use tokio_util::io::ReaderStream;
 
 use crate::{
-    Console,
+    ConsoleState,
     page::encode,
-    problem::{Fault, Result},
-    session::Session,
+    problem::{PageError, PageResult},
+    session::BrowserSession,
 };
 
 /// Every event as it is, one JSON object a line.
-pub(crate) async fn raw_log(State(console): State<Console>, session: Session, Path(run): Path<String>) -> Result {
-    let run: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
+pub(crate) async fn raw_log(
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Path(run): Path<String>,
+) -> PageResult {
+    let run: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
     let first = console.hub.run_events(&session.principal, run, None, Some(200)).await?;
     let pages = stream::unfold(Some(first), move |page| {
         let (console, session) = (console.clone(), session.clone());
@@ -41,8 +45,12 @@ pub(crate) async fn raw_log(State(console): State<Console>, session: Session, Pa
 }
 
 /// The artifact's bytes, always to be saved and never to be shown as a page of ours.
-pub(crate) async fn artifact(State(console): State<Console>, session: Session, Path(id): Path<String>) -> Result {
-    let id: ArtifactId = id.parse().map_err(|_| Fault::NoSuchPath)?;
+pub(crate) async fn artifact(
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Path(id): Path<String>,
+) -> PageResult {
+    let id: ArtifactId = id.parse().map_err(|_| PageError::NoSuchPath)?;
     let (artifact, file) = console.hub.open_artifact(&session.principal, id).await?;
     let mut response = Body::from_stream(ReaderStream::new(file)).into_response();
     attach(&mut response, "application/octet-stream", &artifact.name);

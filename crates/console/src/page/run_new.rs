@@ -13,64 +13,64 @@ use axum::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Console,
-    form::{Fields, Posted, PostedFiles},
+    ConsoleState,
+    form::{FormFields, PostedFiles, SubmittedForm},
+    layout::{NavSection, PageLayout},
     page::{
-        agents, go, html,
+        agents, html, redirect_after_form,
         run_attach::{self, Attached},
     },
-    problem::{Fault, Result},
-    session::Session,
-    shell::{Place, Shell},
+    problem::{PageError, PageResult},
+    session::BrowserSession,
     text::Text,
     view::{
-        agent::Choice,
-        limit::{Limit, limits},
+        agent::AgentChoice,
+        time_limit::{TimeLimitChoice, limits},
     },
 };
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct NewRunPageQuery {
     agent: String,
 }
 
 #[derive(Template)]
 #[template(path = "run_new.html")]
-struct Page {
+struct NewRunPage {
     t: &'static Text,
-    shell: Shell,
-    agents: Vec<Choice>,
-    limits: Vec<Limit>,
+    shell: PageLayout,
+    agents: Vec<AgentChoice>,
+    limits: Vec<TimeLimitChoice>,
     text: String,
     problem: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Input<'a> {
+struct NewRunInput<'a> {
     text: &'a str,
 }
 
 pub(crate) async fn show(
-    State(console): State<Console>,
-    session: Session,
-    Query(asked): Query<Asked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(asked): Query<NewRunPageQuery>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     form(&console, &session, &uri, &asked.agent, String::new(), None).await
 }
 
-pub(crate) async fn create(State(console): State<Console>, uri: Uri, mut posted: PostedFiles) -> Result {
+pub(crate) async fn create(State(console): State<ConsoleState>, uri: Uri, mut posted: PostedFiles) -> PageResult {
     let text = posted.fields.get("text").replace("\r\n", "\n");
-    let agent = posted.fields.given("agent").ok_or(Fault::Form)?;
+    let agent = posted.fields.non_empty("agent").ok_or(PageError::Form)?;
     if text.trim().is_empty() {
-        return Err(Fault::Form);
+        return Err(PageError::Form);
     }
     let started = begin(&console, &mut posted, &agent, &text).await;
     let session = posted.session;
     match started {
-        Ok(run) => Ok(go(&format!("/runs/{run}"))),
-        Err(Fault::Hub(error)) if error.code.http_status() < 500 && error.code.http_status() != 403 => {
+        Ok(run) => Ok(redirect_after_form(&format!("/runs/{run}"))),
+        Err(PageError::Hub(error)) if error.code.http_status() < 500 && error.code.http_status() != 403 => {
             form(&console, &session, &uri, &agent, text, Some(error.message.into_owned())).await
         }
         Err(fault) => Err(fault),
@@ -78,14 +78,14 @@ pub(crate) async fn create(State(console): State<Console>, uri: Uri, mut posted:
 }
 
 /// What is handed over goes the way of a call, as `ask --file` does.
-async fn begin(console: &Console, posted: &mut PostedFiles, agent: &str, text: &str) -> Result<RunId> {
+async fn begin(console: &ConsoleState, posted: &mut PostedFiles, agent: &str, text: &str) -> PageResult<RunId> {
     let timeout_ms = timeout(&posted.fields)?;
-    let idempotency_key = posted.fields.given("key");
+    let idempotency_key = posted.fields.non_empty("key");
     let Attached { parts, conversation } = run_attach::take(console, posted, first_line(text)).await?;
     if parts.is_empty() {
         let request = CreateRunRequest {
             agent_id: agent.to_owned(),
-            input: Some(Json::of(&Input { text })),
+            input: Some(Json::of(&NewRunInput { text })),
             idempotency_key,
             timeout_ms,
             ..CreateRunRequest::default()
@@ -109,15 +109,19 @@ fn first_line(text: &str) -> &str {
 }
 
 /// How long it may take, where that was chosen.
-pub(crate) fn timeout(fields: &Fields) -> Result<Option<u64>> {
-    let given = fields.given("timeout");
-    given.map(|text| text.parse().map_err(|_| Fault::Form)).transpose()
+pub(crate) fn timeout(fields: &FormFields) -> PageResult<Option<u64>> {
+    let given = fields.non_empty("timeout");
+    given.map(|text| text.parse().map_err(|_| PageError::Form)).transpose()
 }
 
 /// The same task for the same agent, as a run of its own.
-pub(crate) async fn again(State(console): State<Console>, Path(run): Path<String>, posted: Posted) -> Result {
-    let run: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
-    let Posted { session, fields } = posted;
+pub(crate) async fn rerun(
+    State(console): State<ConsoleState>,
+    Path(run): Path<String>,
+    posted: SubmittedForm,
+) -> PageResult {
+    let run: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
+    let SubmittedForm { session, fields } = posted;
     let old = console.hub.run(&session.principal, run).await?;
     let request = CreateRunRequest {
         agent_id: old.agent_id.to_string(),
@@ -125,32 +129,32 @@ pub(crate) async fn again(State(console): State<Console>, Path(run): Path<String
         input: Some(old.input),
         // A run that named no conversation is one of its own; the new run gets its own too.
         conversation_id: Some(old.conversation_id).filter(|id| *id != run.own_conversation()),
-        idempotency_key: fields.given("key"),
+        idempotency_key: fields.non_empty("key"),
         max_attempts: Some(old.max_attempts),
         timeout_ms: Some(old.timeout_ms),
         priority: Some(old.priority),
         ..CreateRunRequest::default()
     };
     let run = start(&console, &session, request).await?;
-    Ok(go(&format!("/runs/{run}")))
+    Ok(redirect_after_form(&format!("/runs/{run}")))
 }
 
-async fn start(console: &Console, session: &Session, request: CreateRunRequest) -> Result<RunId> {
+async fn start(console: &ConsoleState, session: &BrowserSession, request: CreateRunRequest) -> PageResult<RunId> {
     match console.hub.create_run(&session.principal, request, CallHeaders::default()).await? {
         CreatedRun::New(run) | CreatedRun::Existing(run) => Ok(run.task_run_id),
     }
 }
 
 async fn form(
-    console: &Console,
-    session: &Session,
+    console: &ConsoleState,
+    session: &BrowserSession,
     uri: &Uri,
     agent: &str,
     text: String,
     problem: Option<String>,
-) -> Result {
+) -> PageResult {
     let t = session.t;
-    let shell = Shell::new(console, session, Place::Runs, uri).await?;
-    let agents = agents(console, session).await?.iter().map(|account| Choice::worker(account, agent, t)).collect();
-    html(&Page { t, shell, agents, limits: limits(None, t), text, problem })
+    let shell = PageLayout::new(console, session, NavSection::Runs, uri).await?;
+    let agents = agents(console, session).await?.iter().map(|account| AgentChoice::worker(account, agent, t)).collect();
+    html(&NewRunPage { t, shell, agents, limits: limits(None, t), text, problem })
 }

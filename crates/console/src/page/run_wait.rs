@@ -2,100 +2,106 @@
 
 use attache_hub::{
     control::{PageRequest, PermissionQuery},
-    stream::Outlined,
+    stream::OutlineScope,
 };
 use attache_protocol::{
     Code, EventKind, Json, RunId, Timestamp,
     json::pretty,
     rules::{
-        permission::State as Asked,
-        run::{Status, Waiting},
+        permission::PermissionState as Asked,
+        run::{RunStatus, WaitReason},
     },
-    wire::{ask::InputRequest, event::Event, run::Run},
+    wire::{event::Event, input_request::GiveInputRequest, run::Run},
 };
 use axum::extract::{Path, State};
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    form::Posted,
-    page::{approvals, go},
-    problem::{Fault, Result},
-    session::Session,
-    view::{asked::Folded, permission::Card},
+    ConsoleState,
+    form::SubmittedForm,
+    page::{approvals, redirect_after_form},
+    problem::{PageError, PageResult},
+    session::BrowserSession,
+    view::{permission::ApprovalCard, tool_input::FoldedText},
 };
 
 /// What a run waits for.
 #[derive(Debug, Default)]
-pub(crate) struct Wait {
-    pub(crate) cards: Vec<Card>,
-    pub(crate) question: Option<Question>,
+pub(crate) struct RunWaitView {
+    pub(crate) cards: Vec<ApprovalCard>,
+    pub(crate) question: Option<InputQuestion>,
     /// When the run's stream moved last.
     pub(crate) moved: Option<Timestamp>,
 }
 
 /// What the agent asks. Its words are inert.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct InputQuestion {
     /// By which an answer names it.
     pub(crate) id: Option<String>,
-    pub(crate) prompt: Option<Folded>,
-    pub(crate) parts: Option<Folded>,
+    pub(crate) prompt: Option<FoldedText>,
+    pub(crate) parts: Option<FoldedText>,
 }
 
-pub(crate) async fn load(console: &Console, session: &Session, run: &Run) -> Result<Wait> {
-    if run.status != Status::Running {
-        return Ok(Wait::default());
+pub(crate) async fn load(console: &ConsoleState, session: &BrowserSession, run: &Run) -> PageResult<RunWaitView> {
+    if run.status != RunStatus::Running {
+        return Ok(RunWaitView::default());
     }
     let (hub, by) = (&console.hub, &session.principal);
     let newest = hub.run_events(by, run.task_run_id, Some((run.last_seq - 1).max(0)), Some(1)).await?.events;
     let moved = newest.last().map(|event| event.at);
-    let Some(waiting) = run.waiting else { return Ok(Wait { moved, ..Wait::default() }) };
+    let Some(waiting) = run.waiting else { return Ok(RunWaitView { moved, ..RunWaitView::default() }) };
     let query = PermissionQuery { state: Some(Asked::Pending), run: Some(run.task_run_id), agent: None };
     let pending = hub.permissions(by, query, PageRequest { limit: Some(20), cursor: None }).await?;
-    let life = hub.run_outline(by, run.task_run_id, i64::MAX, Outlined::Artifacts).await?.events;
+    let life = hub.run_outline(by, run.task_run_id, i64::MAX, OutlineScope::Artifacts).await?.events;
     let cards = approvals::cards(console, session, &pending.permission_requests).await?;
     // An approval hides a wait for input, so a question may be there besides.
     let asked = question(&life, session);
     let question = match (waiting, asked) {
         (_, Some(question)) => Some(question),
-        (Waiting::Input, None) => Some(Question { id: None, prompt: None, parts: None }),
-        (Waiting::Approval, None) => None,
+        (WaitReason::Input, None) => Some(InputQuestion { id: None, prompt: None, parts: None }),
+        (WaitReason::Approval, None) => None,
     };
-    Ok(Wait { cards, question, moved })
+    Ok(RunWaitView { cards, question, moved })
 }
 
-pub(crate) async fn give_input(State(console): State<Console>, Path(run): Path<String>, posted: Posted) -> Result {
-    let id: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
-    let Posted { session, fields } = posted;
+pub(crate) async fn give_input(
+    State(console): State<ConsoleState>,
+    Path(run): Path<String>,
+    posted: SubmittedForm,
+) -> PageResult {
+    let id: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
+    let SubmittedForm { session, fields } = posted;
     let text = fields.get("text").replace("\r\n", "\n");
     if text.trim().is_empty() {
-        return Err(Fault::Form);
+        return Err(PageError::Form);
     }
     // The answer is for the question that the page showed, also when another one was asked meanwhile.
-    let input_request_id = fields.given("question").and_then(|question| question.parse().ok());
+    let input_request_id = fields.non_empty("question").and_then(|question| question.parse().ok());
     let request =
-        InputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: fields.given("key") };
+        GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: fields.non_empty("key") };
     match console.hub.give_input(&session.principal, id, request).await {
-        Ok(_) => Ok(go(&format!("/runs/{id}?said=sent"))),
+        Ok(_) => Ok(redirect_after_form(&format!("/runs/{id}?said=sent"))),
         // It ended a moment before; the page shows how.
-        Err(error) if matches!(error.code, Code::RunEnded | Code::NotWaiting) => Ok(go(&format!("/runs/{id}"))),
+        Err(error) if matches!(error.code, Code::RunEnded | Code::NotWaiting) => {
+            Ok(redirect_after_form(&format!("/runs/{id}")))
+        }
         Err(error) => Err(error.into()),
     }
 }
 
 /// The oldest question among these events that has no answer: it is the one that is answered next.
-fn question(events: &[Event], session: &Session) -> Option<Question> {
+fn question(events: &[Event], session: &BrowserSession) -> Option<InputQuestion> {
     #[derive(Debug, Default, Deserialize)]
     #[serde(default)]
-    struct Data {
+    struct InputRequestData {
         input_request_id: Option<String>,
         prompt: Option<String>,
         parts: Option<Json>,
     }
-    let mut open: Vec<Data> = Vec::new();
+    let mut open: Vec<InputRequestData> = Vec::new();
     for event in events {
-        let data: Data = event.data.parse().unwrap_or_default();
+        let data: InputRequestData = event.data.parse().unwrap_or_default();
         match event.event_kind() {
             Some(EventKind::TaskInputRequired | EventKind::TaskAuthorizationRequired) => open.push(data),
             Some(EventKind::TaskInputReceived | EventKind::TaskInputWithdrawn) => {
@@ -109,9 +115,9 @@ fn question(events: &[Event], session: &Session) -> Option<Question> {
     let asked = open.into_iter().next()?;
     let t = session.t;
     let parts = asked.parts.filter(|parts| parts.get() != "null");
-    Some(Question {
+    Some(InputQuestion {
         id: asked.input_request_id,
-        prompt: asked.prompt.map(|prompt| Folded::new(&prompt, t)),
-        parts: parts.map(|parts| Folded::new(&pretty(parts.get()), t)),
+        prompt: asked.prompt.map(|prompt| FoldedText::new(&prompt, t)),
+        parts: parts.map(|parts| FoldedText::new(&pretty(parts.get()), t)),
     })
 }

@@ -6,7 +6,7 @@ use askama::Template;
 use attache_hub::control::{PageRequest, RunQuery};
 use attache_protocol::{
     AgentId, Code, RunId,
-    rules::run::Status,
+    rules::run::RunStatus,
     wire::{
         account::Account,
         run::{Run, RunList},
@@ -19,27 +19,27 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
-    page::{Viewer, address, html},
-    problem::Result,
-    session::Session,
-    shell::{Place, Shell},
+    ConsoleState,
+    layout::{NavSection, PageLayout},
+    page::{PageViewer, address, html},
+    problem::PageResult,
+    session::BrowserSession,
     text::{Text, fill},
     view::{
-        run::{Row, task},
+        run::{RunListRow, task},
         status,
     },
 };
 
-const PAGE: usize = 50;
+const PAGE_SIZE: usize = 50;
 /// How many pages a search looks through before it shows what it has.
-const SEARCH: usize = 20;
+const MAX_SEARCH_PAGES: usize = 20;
 /// How many rows may be asked for at once.
-const ROWS: usize = 60;
+const MAX_ROWS: usize = 60;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct RunsPageQuery {
     status: String,
     agent: String,
     q: String,
@@ -48,15 +48,15 @@ pub(crate) struct Asked {
 
 /// Which runs are shown.
 #[derive(Debug, Clone, Default)]
-struct Filter {
-    status: Option<Status>,
+struct RunsPageFilter {
+    status: Option<RunStatus>,
     agent: String,
     text: String,
     cursor: String,
 }
 
 #[derive(Debug)]
-struct Tab {
+struct RunTab {
     href: String,
     label: &'static str,
     current: bool,
@@ -64,7 +64,7 @@ struct Tab {
 }
 
 #[derive(Debug)]
-struct Chip {
+struct FilterChip {
     href: String,
     name: &'static str,
     value: String,
@@ -72,14 +72,14 @@ struct Chip {
 
 #[derive(Template)]
 #[template(path = "runs.html")]
-struct Page {
+struct RunsPage {
     t: &'static Text,
-    shell: Shell,
-    filter: Filter,
+    shell: PageLayout,
+    filter: RunsPageFilter,
     summary: String,
-    tabs: Vec<Tab>,
-    chips: Vec<Chip>,
-    rows: Vec<Row>,
+    tabs: Vec<RunTab>,
+    chips: Vec<FilterChip>,
+    rows: Vec<RunListRow>,
     scanned: Option<String>,
     older: Option<String>,
     newest: String,
@@ -91,16 +91,16 @@ struct Page {
 
 #[derive(Template)]
 #[template(path = "run_rows.html")]
-struct Rows {
+struct RunRowsFragment {
     t: &'static Text,
-    shell: Shell,
+    shell: PageLayout,
     summary: String,
-    rows: Vec<Row>,
+    rows: Vec<RunListRow>,
 }
 
 /// What was read of the store.
 #[derive(Debug)]
-struct Found {
+struct RunSearchResult {
     runs: Vec<Run>,
     next: Option<String>,
     /// How many runs a search has looked at.
@@ -108,14 +108,14 @@ struct Found {
 }
 
 pub(crate) async fn list(
-    State(console): State<Console>,
-    session: Session,
-    Query(asked): Query<Asked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(asked): Query<RunsPageQuery>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     let t = session.t;
-    let filter = Filter::new(asked);
-    let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
+    let filter = RunsPageFilter::new(asked);
+    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
     let live = console.hub.live(&session.principal).await?;
     let found = find(&console, &session, &filter).await?;
     let rows = views(&console, &session, &found.runs).await?;
@@ -131,15 +131,15 @@ pub(crate) async fn list(
     } else {
         (t.empty_filtered, t.empty_filtered_text, None)
     };
-    html(&Page {
+    html(&RunsPage {
         t,
         summary: summary(live.pending, live.running, t),
         tabs: tabs(&filter, live.pending, live.running, t),
         chips: chips(&filter, t),
         rows,
         scanned: found.scanned.map(|count| fill(t.scanned, &[("n", &count.to_string())])),
-        older: found.next.map(|cursor| Filter { cursor, ..filter.clone() }.href()),
-        newest: Filter { cursor: String::new(), ..filter.clone() }.href(),
+        older: found.next.map(|cursor| RunsPageFilter { cursor, ..filter.clone() }.href()),
+        newest: RunsPageFilter { cursor: String::new(), ..filter.clone() }.href(),
         here: filter.href(),
         empty_title,
         empty_text,
@@ -151,21 +151,21 @@ pub(crate) async fn list(
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Wanted {
+pub(crate) struct RunRowsQuery {
     ids: String,
 }
 
 /// The rows of some runs, as they are now.
 pub(crate) async fn rows(
-    State(console): State<Console>,
-    session: Session,
-    Query(wanted): Query<Wanted>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(wanted): Query<RunRowsQuery>,
     uri: Uri,
-) -> Result {
-    let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
+) -> PageResult {
+    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
     let live = console.hub.live(&session.principal).await?;
     let mut runs = Vec::new();
-    for id in wanted.ids.split(',').filter_map(|id| id.parse::<RunId>().ok()).take(ROWS) {
+    for id in wanted.ids.split(',').filter_map(|id| id.parse::<RunId>().ok()).take(MAX_ROWS) {
         match console.hub.run(&session.principal, id).await {
             Ok(run) => runs.push(run),
             Err(error) if error.code == Code::NotFound => {}
@@ -173,12 +173,16 @@ pub(crate) async fn rows(
         }
     }
     let rows = views(&console, &session, &runs).await?;
-    html(&Rows { t: session.t, shell, summary: summary(live.pending, live.running, session.t), rows })
+    html(&RunRowsFragment { t: session.t, shell, summary: summary(live.pending, live.running, session.t), rows })
 }
 
 /// Runs as rows, each agent looked up once.
-pub(crate) async fn views(console: &Console, session: &Session, runs: &[Run]) -> Result<Vec<Row>> {
-    let viewer = Viewer::naming(console, session, runs.iter().map(|run| run.caller.clone())).await?;
+pub(crate) async fn views(
+    console: &ConsoleState,
+    session: &BrowserSession,
+    runs: &[Run],
+) -> PageResult<Vec<RunListRow>> {
+    let viewer = PageViewer::naming(console, session, runs.iter().map(|run| run.caller.clone())).await?;
     let mut accounts: HashMap<AgentId, Account> = HashMap::new();
     for run in runs {
         if accounts.contains_key(&run.agent_id) {
@@ -192,37 +196,46 @@ pub(crate) async fn views(console: &Console, session: &Session, runs: &[Run]) ->
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(runs.iter().map(|run| Row::new(run, accounts.get(&run.agent_id), viewer.scene())).collect())
+    Ok(runs.iter().map(|run| RunListRow::new(run, accounts.get(&run.agent_id), viewer.scene())).collect())
 }
 
-async fn find(console: &Console, session: &Session, filter: &Filter) -> Result<Found> {
+async fn find(
+    console: &ConsoleState,
+    session: &BrowserSession,
+    filter: &RunsPageFilter,
+) -> PageResult<RunSearchResult> {
     if filter.text.is_empty() {
         let list = page(console, session, filter, &filter.cursor).await?;
-        return Ok(Found { runs: list.task_runs, next: list.next_cursor, scanned: None });
+        return Ok(RunSearchResult { runs: list.task_runs, next: list.next_cursor, scanned: None });
     }
     let wanted = filter.text.to_lowercase();
-    let mut found = Found { runs: Vec::new(), next: None, scanned: Some(0) };
+    let mut found = RunSearchResult { runs: Vec::new(), next: None, scanned: Some(0) };
     let mut cursor = filter.cursor.clone();
-    for _ in 0..SEARCH {
+    for _ in 0..MAX_SEARCH_PAGES {
         let list = page(console, session, filter, &cursor).await?;
         found.scanned = found.scanned.map(|count| count + list.task_runs.len());
         let matches = |run: &Run| run.task_run_id.to_string() == wanted || task(run).to_lowercase().contains(&wanted);
         found.runs.extend(list.task_runs.into_iter().filter(matches));
         found.next = list.next_cursor;
         match &found.next {
-            Some(next) if found.runs.len() < PAGE => cursor.clone_from(next),
+            Some(next) if found.runs.len() < PAGE_SIZE => cursor.clone_from(next),
             _ => break,
         }
     }
     Ok(found)
 }
 
-async fn page(console: &Console, session: &Session, filter: &Filter, cursor: &str) -> Result<RunList> {
+async fn page(
+    console: &ConsoleState,
+    session: &BrowserSession,
+    filter: &RunsPageFilter,
+    cursor: &str,
+) -> PageResult<RunList> {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let query = RunQuery {
         status: filter.status,
         agent: given(&filter.agent),
-        page: PageRequest { limit: Some(PAGE), cursor: given(cursor) },
+        page: PageRequest { limit: Some(PAGE_SIZE), cursor: given(cursor) },
         ..RunQuery::default()
     };
     match console.hub.runs(&session.principal, query).await {
@@ -242,9 +255,9 @@ fn summary(pending: u64, running: u64, t: &Text) -> String {
     fill(t.summary_live, &[("running", &running.to_string()), ("pending", &pending.to_string())])
 }
 
-fn tabs(filter: &Filter, pending: u64, running: u64, t: &'static Text) -> Vec<Tab> {
-    let tab = |status: Option<Status>, label, count| Tab {
-        href: Filter { status, cursor: String::new(), ..filter.clone() }.href(),
+fn tabs(filter: &RunsPageFilter, pending: u64, running: u64, t: &'static Text) -> Vec<RunTab> {
+    let tab = |status: Option<RunStatus>, label, count| RunTab {
+        href: RunsPageFilter { status, cursor: String::new(), ..filter.clone() }.href(),
         label,
         current: filter.status == status,
         count,
@@ -252,9 +265,9 @@ fn tabs(filter: &Filter, pending: u64, running: u64, t: &'static Text) -> Vec<Ta
     let mut tabs = vec![tab(None, t.tab_all, None)];
     for known in status::ALL {
         let count = match known {
-            Status::Pending => Some(pending),
-            Status::Running => Some(running),
-            Status::Completed | Status::Failed | Status::Cancelled => None,
+            RunStatus::Pending => Some(pending),
+            RunStatus::Running => Some(running),
+            RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled => None,
         };
         // The counts are of all agents, so they stand only where no other filter does.
         let count = count.filter(|_| filter.agent.is_empty() && filter.text.is_empty());
@@ -263,24 +276,24 @@ fn tabs(filter: &Filter, pending: u64, running: u64, t: &'static Text) -> Vec<Ta
     tabs
 }
 
-fn chips(filter: &Filter, t: &'static Text) -> Vec<Chip> {
+fn chips(filter: &RunsPageFilter, t: &'static Text) -> Vec<FilterChip> {
     let mut chips = Vec::new();
-    let first = Filter { cursor: String::new(), ..filter.clone() };
+    let first = RunsPageFilter { cursor: String::new(), ..filter.clone() };
     if !filter.agent.is_empty() {
-        let href = Filter { agent: String::new(), ..first.clone() }.href();
-        chips.push(Chip { href, name: t.filter_agent, value: filter.agent.clone() });
+        let href = RunsPageFilter { agent: String::new(), ..first.clone() }.href();
+        chips.push(FilterChip { href, name: t.filter_agent, value: filter.agent.clone() });
     }
     if !filter.text.is_empty() {
-        let href = Filter { text: String::new(), ..first }.href();
-        chips.push(Chip { href, name: t.filter_text, value: filter.text.clone() });
+        let href = RunsPageFilter { text: String::new(), ..first }.href();
+        chips.push(FilterChip { href, name: t.filter_text, value: filter.text.clone() });
     }
     chips
 }
 
-// === impl Filter ===
+// === impl RunsPageFilter ===
 
-impl Filter {
-    fn new(asked: Asked) -> Self {
+impl RunsPageFilter {
+    fn new(asked: RunsPageQuery) -> Self {
         Self {
             status: status::parse(&asked.status),
             agent: asked.agent.trim().to_owned(),

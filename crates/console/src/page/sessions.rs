@@ -9,51 +9,56 @@ use axum::{
 };
 
 use crate::{
-    Console,
-    form::Posted,
+    ConsoleState,
+    form::SubmittedForm,
+    layout::{NavSection, PageLayout},
     page::{
-        go, html,
+        html,
         people::{keys, people},
+        redirect_after_form,
     },
-    problem::{Fault, Result},
-    session::Session,
-    shell::{Place, Shell},
-    text::{Office, Text},
-    view::{html::Markup, session::SessionLine},
+    problem::{PageError, PageResult},
+    session::BrowserSession,
+    text::{AdminText, Text},
+    view::{html::Markup, session::SessionListRow},
 };
 
-const LIST: usize = 200;
+const LIST_SIZE: usize = 200;
 
 #[derive(Template)]
 #[template(path = "sessions.html")]
-struct Page {
+struct SessionsPage {
     t: &'static Text,
-    o: &'static Office,
-    shell: Shell,
-    sessions: Vec<SessionLine>,
+    o: &'static AdminText,
+    shell: PageLayout,
+    sessions: Vec<SessionListRow>,
     more: Option<Markup>,
 }
 
-pub(crate) async fn list(State(console): State<Console>, session: Session, uri: Uri) -> Result {
-    let (by, t, o, now) = (&session.principal, session.t, &session.t.office, console.hub.now());
-    let shell = Shell::new(&console, &session, Place::Settings, &uri).await?;
+pub(crate) async fn list(State(console): State<ConsoleState>, session: BrowserSession, uri: Uri) -> PageResult {
+    let (by, t, o, now) = (&session.principal, session.t, &session.t.admin, console.hub.now());
+    let shell = PageLayout::new(&console, &session, NavSection::Settings, &uri).await?;
     let people = people(&console, &session).await?;
     let (keys, _) = keys(&console, &session).await?;
-    let list = console.hub.sessions(by, PageRequest { limit: Some(LIST), cursor: None }).await?;
+    let list = console.hub.sessions(by, PageRequest { limit: Some(LIST_SIZE), cursor: None }).await?;
     // Those that are over say nothing that the log does not say better.
     let alive =
-        |session: &&session::Session| session.ended_at.is_none() && session.expires_at.is_none_or(|at| at > now);
-    html(&Page {
+        |session: &&session::ConsoleSession| session.ended_at.is_none() && session.expires_at.is_none_or(|at| at > now);
+    html(&SessionsPage {
         t,
         o,
-        sessions: list.sessions.iter().filter(alive).map(|one| SessionLine::new(one, &people, &keys, o)).collect(),
+        sessions: list.sessions.iter().filter(alive).map(|one| SessionListRow::new(one, &people, &keys, o)).collect(),
         more: list.next_cursor.map(|_| Markup::sentence(o.sessions_more, &[])),
         shell,
     })
 }
 
-pub(crate) async fn end(State(console): State<Console>, Path(id): Path<String>, posted: Posted) -> Result {
-    let id: KeyId = id.parse().map_err(|_| Fault::NoSuchPath)?;
+pub(crate) async fn end(
+    State(console): State<ConsoleState>,
+    Path(id): Path<String>,
+    posted: SubmittedForm,
+) -> PageResult {
+    let id: KeyId = id.parse().map_err(|_| PageError::NoSuchPath)?;
     console.hub.end_session(&posted.session.principal, id).await?;
-    Ok(go("/sessions?said=session"))
+    Ok(redirect_after_form("/sessions?said=session"))
 }

@@ -8,29 +8,29 @@ use axum::{
 };
 
 use crate::{
-    Console,
-    form::Posted,
-    options::Cookies,
-    page::{go, html},
-    problem::Result,
-    session::Session,
-    shell::{Place, Shell, Theme, durability},
+    ConsoleState,
+    form::SubmittedForm,
+    layout::{NavSection, PageLayout, Theme, durability},
+    options::CookiePolicy,
+    page::{html, redirect_after_form},
+    problem::PageResult,
+    session::BrowserSession,
     text::{Text, fill},
     view::fact::Fact,
 };
 
 #[derive(Template)]
 #[template(path = "settings.html")]
-struct Page {
+struct SettingsPage {
     t: &'static Text,
-    shell: Shell,
+    shell: PageLayout,
     signed_in: String,
     facts: Vec<Fact>,
 }
 
-pub(crate) async fn show(State(console): State<Console>, session: Session, uri: Uri) -> Result {
+pub(crate) async fn show(State(console): State<ConsoleState>, session: BrowserSession, uri: Uri) -> PageResult {
     let (hub, t) = (&console.hub, session.t);
-    let shell = Shell::new(&console, &session, Place::Settings, &uri).await?;
+    let shell = PageLayout::new(&console, &session, NavSection::Settings, &uri).await?;
     let own = session.principal.role().unwrap_or(Role::Viewer);
     let health = hub.health();
     let facts = vec![
@@ -39,15 +39,15 @@ pub(crate) async fn show(State(console): State<Console>, session: Session, uri: 
         Fact::text(t.fact_durability, &durability(&health.durability, t)),
         Fact::code(t.fact_address, &hub.origin()),
     ];
-    html(&Page { t, signed_in: fill(t.signed_in, &[("role", own.as_str())]), facts, shell })
+    html(&SettingsPage { t, signed_in: fill(t.signed_in, &[("role", own.as_str())]), facts, shell })
 }
 
-pub(crate) async fn choose_theme(State(console): State<Console>, posted: Posted) -> Result {
+pub(crate) async fn choose_theme(State(console): State<ConsoleState>, posted: SubmittedForm) -> PageResult {
     let theme = Theme::from_text(posted.fields.get("theme"));
-    let mut response = go("/settings?said=saved");
+    let mut response = redirect_after_form("/settings?said=saved");
     let secure = match console.options.cookies {
-        Cookies::Secure => "; Secure",
-        Cookies::Plain => "",
+        CookiePolicy::Secure => "; Secure",
+        CookiePolicy::Plain => "",
     };
     let cookie = format!("theme={}; Path=/; Max-Age=31536000; SameSite=Strict{secure}", theme.as_str());
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use askama::Template;
 use attache_hub::{
     control::UsageQuery,
-    identity::{Action, Verdict},
+    identity::{AccessVerdict, Action},
 };
-use attache_protocol::{rules::quota::Measure, wire::usage::Quota};
+use attache_protocol::{rules::quota::QuotaMeasure, wire::usage::Quota};
 use axum::{
     extract::{Query, State},
     http::{StatusCode, Uri},
@@ -15,22 +15,22 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
-    Console,
+    ConsoleState,
+    layout::{NavSection, PageLayout},
     page::{
-        Tab, address, agents, html_as, people,
-        quota::{Form, Sent},
+        ViewTab, address, agents, html_as, people,
+        quota::{QuotaForm, QuotaFormInput},
     },
-    problem::{Refusal, Result},
-    session::Session,
-    shell::{Place, Shell},
-    text::{Office, Text, fill},
+    problem::{FormRefusal, PageResult},
+    session::BrowserSession,
+    text::{AdminText, Text, fill},
     view::{
-        amount::{MEASURES, count, full, word},
+        amount::{MEASURES, count, full, measure_label},
         chart,
         html::Markup,
-        ledger::{Group, Ledger, Series, Sums, spoken, written},
-        quota::Line,
+        quota::QuotaListRow,
         time::duration,
+        usage_breakdown::{UsageBreakdown, UsageGroup, UsageSeries, UsageTotals, short_date, written},
     },
 };
 
@@ -38,7 +38,7 @@ const SPANS: [i64; 3] = [7, 30, 90];
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct UsagePageQuery {
     show: String,
     days: String,
     by: String,
@@ -48,7 +48,7 @@ pub(crate) struct Asked {
 }
 
 #[derive(Debug)]
-struct Figure {
+struct UsageFigure {
     name: String,
     value: String,
     note: String,
@@ -56,25 +56,25 @@ struct Figure {
 
 /// A row of the totals.
 #[derive(Debug)]
-struct Total {
+struct UsageTotalRow {
     name: String,
     class: &'static str,
     calls: String,
     failed: String,
     tokens: String,
     cost: String,
-    certainty: Certainty,
+    certainty: CostCertaintyLabel,
 }
 
 #[derive(Debug)]
-struct Certainty {
+struct CostCertaintyLabel {
     class: &'static str,
     word: String,
 }
 
 /// A day of the chart in numbers, in the order of the series.
 #[derive(Debug)]
-struct Row {
+struct UsageDayRow {
     day: String,
     cells: Vec<String>,
     all: String,
@@ -82,60 +82,60 @@ struct Row {
 
 #[derive(Template)]
 #[template(path = "usage.html")]
-struct Page {
+struct UsagePage {
     t: &'static Text,
-    o: &'static Office,
-    shell: Shell,
+    o: &'static AdminText,
+    shell: PageLayout,
     problem: Option<String>,
-    measures: Vec<Tab>,
+    measures: Vec<ViewTab>,
     spans: Vec<(String, String, bool)>,
-    groups: Vec<Tab>,
-    figures: Vec<Figure>,
+    groups: Vec<ViewTab>,
+    figures: Vec<UsageFigure>,
     chart_title: String,
     chart: Markup,
     empty: bool,
     group: &'static str,
     measure: &'static str,
-    totals: Vec<Total>,
-    total: Total,
-    rows: Vec<Row>,
-    sum: Row,
+    totals: Vec<UsageTotalRow>,
+    total: UsageTotalRow,
+    rows: Vec<UsageDayRow>,
+    sum: UsageDayRow,
     sees_quotas: bool,
-    quotas: Vec<Line>,
-    form: Option<Form>,
+    quotas: Vec<QuotaListRow>,
+    form: Option<QuotaForm>,
     editing: bool,
 }
 
 pub(crate) async fn show(
-    State(console): State<Console>,
-    session: Session,
-    Query(asked): Query<Asked>,
+    State(console): State<ConsoleState>,
+    session: BrowserSession,
+    Query(asked): Query<UsagePageQuery>,
     uri: Uri,
-) -> Result {
+) -> PageResult {
     page(&console, &session, &uri, &asked, None).await
 }
 
 pub(crate) async fn page(
-    console: &Console,
-    session: &Session,
+    console: &ConsoleState,
+    session: &BrowserSession,
     uri: &Uri,
-    asked: &Asked,
-    refused: Option<(Refusal, Sent)>,
-) -> Result {
-    let (by, t, o, now) = (&session.principal, session.t, &session.t.office, console.hub.now());
-    let mut shell = Shell::new(console, session, Place::Usage, uri).await?;
+    asked: &UsagePageQuery,
+    refused: Option<(FormRefusal, QuotaFormInput)>,
+) -> PageResult {
+    let (by, t, o, now) = (&session.principal, session.t, &session.t.admin, console.hub.now());
+    let mut shell = PageLayout::new(console, session, NavSection::Usage, uri).await?;
     if refused.is_some() {
         "/usage".clone_into(&mut shell.here);
     }
-    let measure = MEASURES.into_iter().find(|one| one.as_str() == asked.show).unwrap_or(Measure::Calls);
+    let measure = MEASURES.into_iter().find(|one| one.as_str() == asked.show).unwrap_or(QuotaMeasure::Calls);
     let days = SPANS.into_iter().find(|days| days.to_string() == asked.days).unwrap_or(30);
-    let group = if asked.by == Group::User.key() { Group::User } else { Group::Agent };
+    let group = if asked.by == UsageGroup::User.key() { UsageGroup::User } else { UsageGroup::Agent };
     let from = now.minus(Duration::from_secs(86_400 * (days.unsigned_abs() - 1)));
-    let day = |at| written(attache_protocol::rules::quota::Day::of(at));
+    let day = |at| written(attache_protocol::rules::quota::UtcDay::of(at));
     let query = UsageQuery { from: Some(day(from)), to: Some(day(now)) };
     let report = console.hub.usage(by, query).await?;
-    let ledger = Ledger::new(&report.rows, (now, days), group, measure, o);
-    let sees_quotas = by.verdict(Action::SeeQuotas) == Verdict::Yes;
+    let ledger = UsageBreakdown::new(&report.rows, (now, days), group, measure, o);
+    let sees_quotas = by.verdict(Action::SeeQuotas) == AccessVerdict::Yes;
     let quotas = if sees_quotas { console.hub.quotas(by).await?.quotas } else { Vec::new() };
     let status = refused.as_ref().map_or(StatusCode::OK, |(refusal, _)| refusal.status);
     let (problem, sent) = match refused {
@@ -143,54 +143,54 @@ pub(crate) async fn page(
         None => (None, chosen(&quotas, asked)),
     };
     let editing = sent.is_some();
-    let form = if by.verdict(Action::SetQuota) == Verdict::Yes {
+    let form = if by.verdict(Action::SetQuota) == AccessVerdict::Yes {
         let people = people::people(console, session).await?;
         let agents = agents(console, session).await?;
         let agents = agents.into_iter().map(|agent| (agent.agent_id.to_string(), agent.name)).collect();
-        Some(Form::new(&people, agents, sent.unwrap_or_default(), o))
+        Some(QuotaForm::new(&people, agents, sent.unwrap_or_default(), o))
     } else {
         None
     };
-    let href = |show: Measure, days: i64, by: Group| {
+    let href = |show: QuotaMeasure, days: i64, by: UsageGroup| {
         address("/usage", &[("show", show.as_str()), ("days", &days.to_string()), ("by", by.key())])
     };
     let (first, last) = (ledger.days.first().copied(), ledger.days.last().copied());
-    let named = |day: Option<_>| day.map(|day| spoken(day, o)).unwrap_or_default();
+    let named = |day: Option<_>| day.map(|day| short_date(day, o)).unwrap_or_default();
     let (from, to) = (named(first), named(last));
-    let by_whom = |group| if group == Group::Agent { o.by_agent } else { o.by_user };
-    let title = [("measure", word(measure, o)), ("group", by_whom(group)), ("from", &*from), ("to", &*to)];
-    let page = Page {
+    let by_whom = |group| if group == UsageGroup::Agent { o.by_agent } else { o.by_user };
+    let title = [("measure", measure_label(measure, o)), ("group", by_whom(group)), ("from", &*from), ("to", &*to)];
+    let page = UsagePage {
         t,
         o,
         problem,
         measures: MEASURES
             .into_iter()
-            .map(|one| Tab { href: href(one, days, group), label: word(one, o), current: one == measure })
+            .map(|one| ViewTab { href: href(one, days, group), label: measure_label(one, o), current: one == measure })
             .collect(),
         spans: SPANS
             .into_iter()
             .map(|one| (href(measure, one, group), fill(o.days, &[("n", &one.to_string())]), one == days))
             .collect(),
-        groups: [Group::Agent, Group::User]
+        groups: [UsageGroup::Agent, UsageGroup::User]
             .into_iter()
-            .map(|one| Tab { href: href(measure, days, one), label: by_whom(one), current: one == group })
+            .map(|one| ViewTab { href: href(measure, days, one), label: by_whom(one), current: one == group })
             .collect(),
         figures: figures(&ledger, measure, days, t),
         chart_title: fill(o.chart_title, &title),
         chart: chart::draw(&ledger, measure, o),
-        empty: ledger.total == Sums::default(),
-        group: if group == Group::Agent { t.agent } else { o.quota_who },
-        measure: word(measure, o),
-        totals: ledger.series.iter().map(|series| Total::of(series, o)).collect(),
-        total: Total::new(o.total, "", &ledger.total, o),
+        empty: ledger.total == UsageTotals::default(),
+        group: if group == UsageGroup::Agent { t.agent } else { o.quota_who },
+        measure: measure_label(measure, o),
+        totals: ledger.series.iter().map(|series| UsageTotalRow::of(series, o)).collect(),
+        total: UsageTotalRow::new(o.total, "", &ledger.total, o),
         rows: rows(&ledger, measure, o),
-        sum: Row {
+        sum: UsageDayRow {
             day: o.total.to_owned(),
             cells: ledger.series.iter().map(|series| full(measure, series.total.of(measure))).collect(),
             all: full(measure, ledger.total.of(measure)),
         },
         sees_quotas,
-        quotas: quotas.iter().map(|quota| Line::new(quota, o)).collect(),
+        quotas: quotas.iter().map(|quota| QuotaListRow::new(quota, o)).collect(),
         form,
         editing,
         shell,
@@ -199,24 +199,28 @@ pub(crate) async fn page(
 }
 
 /// The quota that the address names.
-fn chosen(quotas: &[Quota], asked: &Asked) -> Option<Sent> {
+fn chosen(quotas: &[Quota], asked: &UsagePageQuery) -> Option<QuotaFormInput> {
     let (Some(user), Some(agent)) = (&asked.user, &asked.agent) else { return None };
-    quotas.iter().map(Sent::of).find(|quota| quota.user == *user && quota.agent == *agent)
+    quotas.iter().map(QuotaFormInput::of).find(|quota| quota.user == *user && quota.agent == *agent)
 }
 
 /// What was used; a cost that nobody told is not nothing.
-fn amount(measure: Measure, sums: &Sums) -> String {
-    if measure == Measure::Cost && sums.is_cost_unknown() { "–".to_owned() } else { full(measure, sums.of(measure)) }
+fn amount(measure: QuotaMeasure, sums: &UsageTotals) -> String {
+    if measure == QuotaMeasure::Cost && sums.is_cost_unknown() {
+        "–".to_owned()
+    } else {
+        full(measure, sums.of(measure))
+    }
 }
 
-fn figures(ledger: &Ledger, measure: Measure, days: i64, t: &'static Text) -> Vec<Figure> {
-    let (o, total) = (&t.office, &ledger.total);
+fn figures(ledger: &UsageBreakdown, measure: QuotaMeasure, days: i64, t: &'static Text) -> Vec<UsageFigure> {
+    let (o, total) = (&t.admin, &ledger.total);
     let calls = fill(o.figure_calls_note, &[("calls", &count(total.calls))]);
     let worked = duration(Duration::from_millis(total.duration_ms), t);
     let each = |amount: u64| full(measure, amount.checked_div(total.calls).unwrap_or(0));
     let note = match measure {
-        Measure::Calls => fill(o.figure_time, &[("time", &worked)]),
-        Measure::Tokens | Measure::Cost => {
+        QuotaMeasure::Calls => fill(o.figure_time, &[("time", &worked)]),
+        QuotaMeasure::Tokens | QuotaMeasure::Cost => {
             let each = fill(o.figure_each, &[("each", &each(total.of(measure)))]);
             format!("{calls}, {each}")
         }
@@ -229,18 +233,18 @@ fn figures(ledger: &Ledger, measure: Measure, days: i64, t: &'static Text) -> Ve
         ("unknown", &*count(total.unknown)),
     ];
     vec![
-        Figure { name: fill(o.figure_total, &[("n", &days.to_string())]), value: amount(measure, total), note },
-        Figure {
+        UsageFigure { name: fill(o.figure_total, &[("n", &days.to_string())]), value: amount(measure, total), note },
+        UsageFigure {
             name: o.figure_today.to_owned(),
             value: amount(measure, &today),
             note: fill(o.figure_calls_note, &[("calls", &count(today.calls))]),
         },
-        Figure {
+        UsageFigure {
             name: o.figure_failed.to_owned(),
             value: count(total.failed),
             note: fill(o.figure_of_calls, &[("calls", &count(total.calls))]),
         },
-        Figure {
+        UsageFigure {
             name: o.figure_sure.to_owned(),
             value: format!("{share}\u{202f}%"),
             note: fill(o.figure_sure_note, &sure),
@@ -249,11 +253,11 @@ fn figures(ledger: &Ledger, measure: Measure, days: i64, t: &'static Text) -> Ve
 }
 
 /// The days on which anything was used, newest first.
-fn rows(ledger: &Ledger, measure: Measure, o: &'static Office) -> Vec<Row> {
+fn rows(ledger: &UsageBreakdown, measure: QuotaMeasure, o: &'static AdminText) -> Vec<UsageDayRow> {
     let used = ledger.days.iter().zip(&ledger.by_day).enumerate().filter(|(_, (_, sums))| sums.of(measure) > 0);
     let mut rows: Vec<_> = used
-        .map(|(place, (day, sums))| Row {
-            day: spoken(*day, o),
+        .map(|(place, (day, sums))| UsageDayRow {
+            day: short_date(*day, o),
             cells: ledger.series.iter().map(|series| full(measure, series.days[place].of(measure))).collect(),
             all: amount(measure, sums),
         })
@@ -262,31 +266,31 @@ fn rows(ledger: &Ledger, measure: Measure, o: &'static Office) -> Vec<Row> {
     rows
 }
 
-// === impl Total ===
+// === impl UsageTotalRow ===
 
-impl Total {
-    fn of(series: &Series, o: &'static Office) -> Self {
+impl UsageTotalRow {
+    fn of(series: &UsageSeries, o: &'static AdminText) -> Self {
         Self::new(&series.name, series.class, &series.total, o)
     }
 
-    fn new(name: &str, class: &'static str, sums: &Sums, o: &'static Office) -> Self {
+    fn new(name: &str, class: &'static str, sums: &UsageTotals, o: &'static AdminText) -> Self {
         Self {
             name: name.to_owned(),
             class,
             calls: count(sums.calls),
             failed: count(sums.failed),
             tokens: count(sums.tokens),
-            cost: amount(Measure::Cost, sums),
-            certainty: Certainty::of(sums, o),
+            cost: amount(QuotaMeasure::Cost, sums),
+            certainty: CostCertaintyLabel::of(sums, o),
         }
     }
 }
 
-// === impl Certainty ===
+// === impl CostCertaintyLabel ===
 
-impl Certainty {
+impl CostCertaintyLabel {
     /// As sure as the least sure part.
-    fn of(sums: &Sums, o: &'static Office) -> Self {
+    fn of(sums: &UsageTotals, o: &'static AdminText) -> Self {
         let (class, word) = if sums.unknown == sums.calls {
             ("", o.certain_unknown.to_owned())
         } else if sums.unknown > 0 {

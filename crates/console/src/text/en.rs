@@ -574,5 +574,5 @@ pub(super) const TEXT: Text = Text {
     log_comment: "{verdict}: “{comment}”",
     channel_none: "none: its device asks over HTTP",
 
-    office: super::en_office::OFFICE,
+    admin: super::en_admin::ADMIN_TEXT,
 };

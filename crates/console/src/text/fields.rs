@@ -22,7 +22,7 @@ macro_rules! text {
 
 pub(super) use text;
 
-use super::office::Office;
+use super::admin::AdminText;
 
 text! {
     /// The sentences of one language.
@@ -597,5 +597,5 @@ text! {
     log_expired
     log_comment
     channel_none
-    ; office: Office
+    ; admin: AdminText
 }

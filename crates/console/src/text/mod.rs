@@ -3,15 +3,15 @@
 //! A new language is one more file beside `en.rs` and one line in [`ALL`]; a missing sentence does not compile.
 //! Blanks are written `{name}` and are the same in every language.
 
+mod admin;
 mod en;
-mod en_office;
+mod en_admin;
 mod fields;
-mod office;
 
 use axum::http::{HeaderMap, header};
 
+pub(crate) use admin::AdminText;
 pub(crate) use fields::Text;
-pub(crate) use office::Office;
 
 /// Every language there is; the first one is spoken unless a browser asks for another.
 pub(crate) const ALL: &[&Text] = &[&en::TEXT];
@@ -32,10 +32,10 @@ pub(crate) fn for_request(headers: &HeaderMap) -> &'static Text {
 /// Fills the blanks of a sentence, as plain text. A blank without a value stays visible, so that it is noticed.
 pub(crate) fn fill(template: &str, blanks: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(template.len() + 32);
-    for piece in pieces(template) {
+    for piece in parts(template) {
         match piece {
-            Piece::Words(words) => filled.push_str(words),
-            Piece::Blank(name) => match blanks.iter().find(|(blank, _)| *blank == name) {
+            SentencePart::Text(words) => filled.push_str(words),
+            SentencePart::Placeholder(name) => match blanks.iter().find(|(blank, _)| *blank == name) {
                 Some((_, value)) => filled.push_str(value),
                 None => filled.push_str(name),
             },
@@ -45,25 +45,25 @@ pub(crate) fn fill(template: &str, blanks: &[(&str, &str)]) -> String {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
-    Words(&'a str),
-    Blank(&'a str),
+pub(crate) enum SentencePart<'a> {
+    Text(&'a str),
+    Placeholder(&'a str),
 }
 
 /// The words and blanks of a sentence, in order.
-pub(crate) fn pieces(template: &str) -> Vec<Piece<'_>> {
+pub(crate) fn parts(template: &str) -> Vec<SentencePart<'_>> {
     let mut pieces = Vec::new();
     let mut rest = template;
     while let Some(start) = rest.find('{') {
         let Some(length) = rest[start..].find('}') else { break };
         if start > 0 {
-            pieces.push(Piece::Words(&rest[..start]));
+            pieces.push(SentencePart::Text(&rest[..start]));
         }
-        pieces.push(Piece::Blank(&rest[start + 1..start + length]));
+        pieces.push(SentencePart::Placeholder(&rest[start + 1..start + length]));
         rest = &rest[start + length + 1..];
     }
     if !rest.is_empty() {
-        pieces.push(Piece::Words(rest));
+        pieces.push(SentencePart::Text(rest));
     }
     pieces
 }
@@ -73,11 +73,11 @@ mod tests {
     use super::*;
 
     fn blanks(template: &str) -> Vec<&str> {
-        let mut names: Vec<_> = pieces(template)
+        let mut names: Vec<_> = parts(template)
             .into_iter()
             .filter_map(|piece| match piece {
-                Piece::Blank(name) => Some(name),
-                Piece::Words(_) => None,
+                SentencePart::Placeholder(name) => Some(name),
+                SentencePart::Text(_) => None,
             })
             .collect();
         names.sort_unstable();

@@ -7,24 +7,23 @@ use attache_protocol::wire::{
 };
 
 use super::{
-    caller::short,
-    host,
-    html::{Blank, Markup},
-    run::{self, Scale, Scene, device_name},
-    sign,
-    status::{self, Shown},
-    time::{Took, When},
+    actor::short,
+    callsign, host,
+    html::{Markup, PlaceholderValue},
+    run::{self, RibbonScale, ViewContext, device_name},
+    status::{self, StatusBadge},
+    time::{DurationElement, TimeElement},
 };
 use crate::text::{Text, fill};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Card {
+pub(crate) struct AgentTile {
     pub(crate) id: String,
     pub(crate) short: String,
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) sign: Markup,
-    pub(crate) presence: Shown,
+    pub(crate) presence: StatusBadge,
     pub(crate) paired: bool,
     pub(crate) archived: bool,
     /// Whether the hub would let the viewer change it; the page says so.
@@ -32,32 +31,32 @@ pub(crate) struct Card {
     pub(crate) device: String,
     pub(crate) host: String,
     pub(crate) seen: Markup,
-    pub(crate) created: When,
-    pub(crate) now: Option<Now>,
+    pub(crate) created: TimeElement,
+    pub(crate) now: Option<CurrentRun>,
     pub(crate) idle: Markup,
     pub(crate) idle_next: Option<Markup>,
 }
 
 /// What the agent works on.
 #[derive(Debug, Clone)]
-pub(crate) struct Now {
+pub(crate) struct CurrentRun {
     pub(crate) id: String,
     pub(crate) title: String,
-    pub(crate) status: Shown,
-    pub(crate) duration: Took,
+    pub(crate) status: StatusBadge,
+    pub(crate) duration: DurationElement,
     pub(crate) ribbon: Markup,
 }
 
 /// An agent in a form's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct AgentChoice {
     pub(crate) id: String,
     pub(crate) label: String,
     pub(crate) chosen: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Device {
+pub(crate) struct AgentDevice {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) host: String,
@@ -69,10 +68,10 @@ pub(crate) struct Device {
     pub(crate) active: bool,
 }
 
-// === impl Card ===
+// === impl AgentTile ===
 
-impl Card {
-    pub(crate) fn new(account: &Account, live: Option<&Run>, scene: Scene<'_>) -> Self {
+impl AgentTile {
+    pub(crate) fn new(account: &Account, live: Option<&Run>, scene: ViewContext<'_>) -> Self {
         let t = scene.t;
         let runtime = account.runtime.as_ref();
         let last_seen = runtime.and_then(|runtime| runtime.last_heartbeat_at);
@@ -82,7 +81,7 @@ impl Card {
             short: short(&account.agent_id.to_string()),
             name: account.name.clone(),
             description: account.description.clone().unwrap_or_default(),
-            sign: sign::big(account.agent_id),
+            sign: callsign::big(account.agent_id),
             presence: status::presence(account, t),
             paired: runtime.is_some(),
             archived: account.archived_at.is_some(),
@@ -90,11 +89,11 @@ impl Card {
             device: runtime.map_or_else(|| t.no_device.to_owned(), |runtime| device_name(runtime, t)),
             host: runtime.and_then(|runtime| host::name(&runtime.labels)).unwrap_or_else(|| t.no_host.to_owned()),
             seen: match last_seen {
-                Some(at) => Markup::sentence(t.seen, &[("at", Blank::When(When::relative(at)))]),
+                Some(at) => Markup::sentence(t.seen, &[("at", PlaceholderValue::When(TimeElement::relative(at)))]),
                 None => Markup::text(if runtime.is_some() { t.never_seen } else { "" }),
             },
-            created: When::full(account.created_at),
-            now: live.map(|run| Now::new(run, scene)),
+            created: TimeElement::full(account.created_at),
+            now: live.map(|run| CurrentRun::new(run, scene)),
             idle,
             idle_next,
         }
@@ -105,31 +104,32 @@ fn idle(account: &Account, t: &Text) -> (Markup, Option<Markup>) {
     match (account.status, &account.runtime) {
         (Presence::Online, _) => (Markup::text(t.idle_online), None),
         (Presence::Offline, Some(runtime)) => {
-            let since = When::relative(runtime.last_heartbeat_at.unwrap_or(runtime.attached_at));
-            let next = Markup::sentence(t.idle_offline_next, &[("command", Blank::Code("attache runtime start"))]);
-            (Markup::sentence(t.idle_offline, &[("since", Blank::When(since))]), Some(next))
+            let since = TimeElement::relative(runtime.last_heartbeat_at.unwrap_or(runtime.attached_at));
+            let next =
+                Markup::sentence(t.idle_offline_next, &[("command", PlaceholderValue::Code("attache runtime start"))]);
+            (Markup::sentence(t.idle_offline, &[("since", PlaceholderValue::When(since))]), Some(next))
         }
         (Presence::Offline, None) => (Markup::text(t.idle_unpaired), None),
     }
 }
 
-// === impl Now ===
+// === impl CurrentRun ===
 
-impl Now {
-    fn new(run: &Run, scene: Scene<'_>) -> Self {
+impl CurrentRun {
+    fn new(run: &Run, scene: ViewContext<'_>) -> Self {
         Self {
             id: run.task_run_id.to_string(),
             title: run::title(run, scene.t),
             status: super::recovery::status(run, scene.t),
-            duration: run::took(run, scene.now, scene.t),
-            ribbon: run::ribbon(run, scene.now, scene.t, Scale::Absolute),
+            duration: run::run_duration(run, scene.now, scene.t),
+            ribbon: run::ribbon(run, scene.now, scene.t, RibbonScale::Absolute),
         }
     }
 }
 
-// === impl Choice ===
+// === impl AgentChoice ===
 
-impl Choice {
+impl AgentChoice {
     /// For giving work to: says when the agent cannot take it now.
     pub(crate) fn worker(account: &Account, chosen: &str, t: &Text) -> Self {
         let label = match (account.status, &account.runtime) {
@@ -159,11 +159,11 @@ impl Choice {
     }
 }
 
-// === impl Device ===
+// === impl AgentDevice ===
 
-impl Device {
+impl AgentDevice {
     pub(crate) fn new(runtime: &Runtime, t: &Text) -> Self {
-        let at = |at| [("at", Blank::When(When::relative(at)))];
+        let at = |at| [("at", PlaceholderValue::When(TimeElement::relative(at)))];
         let ended = runtime.ended_at.unwrap_or(runtime.attached_at);
         let note = match runtime.state {
             RuntimeState::Active => Markup::sentence(t.device_active, &at(runtime.attached_at)),

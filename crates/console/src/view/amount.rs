@@ -2,32 +2,32 @@
 
 use attache_protocol::{
     Json,
-    rules::quota::{Measure, micro_usd, usd},
+    rules::quota::{QuotaMeasure, micro_usd, usd},
 };
 
-use crate::text::Office;
+use crate::text::AdminText;
 
-pub(crate) const MEASURES: [Measure; 3] = [Measure::Calls, Measure::Tokens, Measure::Cost];
+pub(crate) const MEASURES: [QuotaMeasure; 3] = [QuotaMeasure::Calls, QuotaMeasure::Tokens, QuotaMeasure::Cost];
 
-pub(crate) const fn word(measure: Measure, o: &Office) -> &'static str {
+pub(crate) const fn measure_label(measure: QuotaMeasure, o: &AdminText) -> &'static str {
     match measure {
-        Measure::Calls => o.calls,
-        Measure::Tokens => o.tokens,
-        Measure::Cost => o.cost,
+        QuotaMeasure::Calls => o.calls,
+        QuotaMeasure::Tokens => o.tokens,
+        QuotaMeasure::Cost => o.cost,
     }
 }
 
 /// An amount of this measure, in full.
-pub(crate) fn full(measure: Measure, amount: u64) -> String {
+pub(crate) fn full(measure: QuotaMeasure, amount: u64) -> String {
     match measure {
-        Measure::Calls | Measure::Tokens => count(amount),
-        Measure::Cost => money(amount),
+        QuotaMeasure::Calls | QuotaMeasure::Tokens => count(amount),
+        QuotaMeasure::Cost => money(amount),
     }
 }
 
 /// An amount that fits beside an axis: `120`, `1.5 k`, `41 M`, `$2.50`.
-pub(crate) fn brief(measure: Measure, amount: u64) -> String {
-    if measure == Measure::Cost {
+pub(crate) fn brief(measure: QuotaMeasure, amount: u64) -> String {
+    if measure == QuotaMeasure::Cost {
         return money(amount);
     }
     let units = ["", "\u{202f}k", "\u{202f}M", "\u{202f}G", "\u{202f}T"];
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn numbers_are_read_at_a_glance() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
-        let brief = |amount| brief(Measure::Tokens, amount).replace('\u{202f}', " ");
+        let brief = |amount| brief(QuotaMeasure::Tokens, amount).replace('\u{202f}', " ");
         assert_eq!([120, 1_500, 20_000, 41_250_000].map(brief), ["120", "1.5 k", "20 k", "41.2 M"]);
     }
 }

@@ -6,29 +6,29 @@ use attache_protocol::{
     AgentId, EventKind, Json,
     json::pretty,
     wire::{
-        channel::{Channel, Connection, PeerRole},
+        channel::{Channel, ConnectionState, PeerRole},
         event::Event,
     },
 };
 use serde::Deserialize;
 
 use super::{
-    asked::Folded,
-    caller::short,
+    actor::short,
+    callsign,
     exact::exact_line,
     fact::Fact,
-    html::{Blank, Markup},
-    sign,
-    status::Shown,
-    time::When,
+    html::{Markup, PlaceholderValue},
+    status::StatusBadge,
+    time::TimeElement,
+    tool_input::FoldedText,
 };
 use crate::text::{Text, fill};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Row {
+pub(crate) struct ChannelListRow {
     pub(crate) id: String,
     pub(crate) short: String,
-    pub(crate) status: Shown,
+    pub(crate) status: StatusBadge,
     pub(crate) note: Markup,
     /// Whose it is: an agent with its sign, or the account's name.
     pub(crate) sign: Option<Markup>,
@@ -37,71 +37,77 @@ pub(crate) struct Row {
     pub(crate) role: &'static str,
     pub(crate) transport: &'static str,
     pub(crate) native: Option<Markup>,
-    pub(crate) seen: When,
+    pub(crate) seen: TimeElement,
     pub(crate) unacknowledged: i64,
 }
 
 /// A tool that the peer registered. All of it is the peer's own words.
 #[derive(Debug, Clone)]
-pub(crate) struct Tool {
+pub(crate) struct ChannelTool {
     pub(crate) name: Markup,
     pub(crate) description: Markup,
-    pub(crate) schema: Option<Folded>,
+    pub(crate) schema: Option<FoldedText>,
 }
 
 /// An event of the channel's own stream.
 #[derive(Debug, Clone)]
-pub(crate) struct Moment {
+pub(crate) struct ChannelEventItem {
     pub(crate) seq: i64,
     pub(crate) class: &'static str,
     pub(crate) icon: &'static str,
     pub(crate) words: Markup,
-    pub(crate) at: When,
+    pub(crate) at: TimeElement,
 }
 
-// === impl Row ===
+// === impl ChannelListRow ===
 
-impl Row {
+impl ChannelListRow {
     pub(crate) fn new(channel: &Channel, agents: &HashMap<AgentId, String>, t: &'static Text) -> Self {
         let agent = channel.agent_id;
         let who = agent.and_then(|id| agents.get(&id)).map_or_else(
             || exact_line(&channel.account_ref),
-            |name| Markup::sentence("{agent}", &[("agent", Blank::Text(name))]),
+            |name| Markup::sentence("{agent}", &[("agent", PlaceholderValue::Text(name))]),
         );
         Self {
             id: channel.channel_id.to_string(),
             short: short(&channel.channel_id.to_string()),
             status: status(channel, t),
             note: note(channel, t),
-            sign: agent.map(sign::small),
+            sign: agent.map(callsign::small),
             who,
             agent: agent.map(|id| id.to_string()),
             role: role(channel.peer_role, t),
             transport: channel.transport.as_str(),
             native: channel.native_protocol.as_deref().map(exact_line),
-            seen: When::relative(channel.last_seen_at),
+            seen: TimeElement::relative(channel.last_seen_at),
             unacknowledged: channel.unacknowledged,
         }
     }
 }
 
-pub(crate) fn status(channel: &Channel, t: &'static Text) -> Shown {
+pub(crate) fn status(channel: &Channel, t: &'static Text) -> StatusBadge {
     match channel.status {
-        Connection::Connected => Shown { key: "connected", class: "done", icon: "s-on", word: t.connected },
-        Connection::Disconnected => Shown { key: "disconnected", class: "off", icon: "s-off", word: t.disconnected },
+        ConnectionState::Connected => StatusBadge { key: "connected", class: "done", icon: "s-on", word: t.connected },
+        ConnectionState::Disconnected => {
+            StatusBadge { key: "disconnected", class: "off", icon: "s-off", word: t.disconnected }
+        }
     }
 }
 
 /// Since when it is connected, or why it is not.
 fn note(channel: &Channel, t: &Text) -> Markup {
     match channel.status {
-        Connection::Connected => {
-            Markup::sentence(t.connected_since, &[("at", Blank::When(When::relative(channel.connected_at)))])
-        }
-        Connection::Disconnected => {
+        ConnectionState::Connected => Markup::sentence(
+            t.connected_since,
+            &[("at", PlaceholderValue::When(TimeElement::relative(channel.connected_at)))],
+        ),
+        ConnectionState::Disconnected => {
             let at = channel.disconnected_at.unwrap_or(channel.last_seen_at);
             let reason = reason(channel.reason.as_deref().unwrap_or_default(), t);
-            let blanks = [("at", Blank::When(When::relative(at))), ("reason", Blank::Markup(&reason))];
+            let blanks = [
+                ("at", PlaceholderValue::When(TimeElement::relative(at))),
+                ("reason", PlaceholderValue::Markup(&reason)),
+            ];
             Markup::sentence(t.disconnected_since, &blanks)
         }
     }
@@ -138,7 +144,7 @@ const fn role(role: PeerRole, t: &Text) -> &'static str {
 /// Everything that makes the channel the one it is.
 pub(crate) fn facts(channel: &Channel, t: &'static Text) -> Vec<Fact> {
     let none = |text: Option<&str>| text.map_or_else(|| Markup::text(t.none), exact_line);
-    let when = |at| Markup::sentence("{at}", &[("at", Blank::When(When::relative(at)))]);
+    let when = |at| Markup::sentence("{at}", &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
     let mut facts = vec![
         Fact::code(t.fact_channel, &channel.channel_id.to_string()),
         Fact::code(t.fact_transport, channel.transport.as_str()),
@@ -162,35 +168,35 @@ pub(crate) fn facts(channel: &Channel, t: &'static Text) -> Vec<Fact> {
     facts
 }
 
-// === impl Tool ===
+// === impl ChannelTool ===
 
-impl Tool {
+impl ChannelTool {
     pub(crate) fn all(tools: &Json, t: &Text) -> Vec<Self> {
         #[derive(Debug, Deserialize)]
-        struct Given {
+        struct RegisteredTool {
             name: String,
             description: Option<String>,
             input_schema: Option<Json>,
         }
-        let given: Vec<Given> = tools.parse().unwrap_or_default();
+        let given: Vec<RegisteredTool> = tools.parse().unwrap_or_default();
         given
             .into_iter()
             .map(|tool| Self {
                 name: exact_line(&tool.name),
                 description: exact_line(tool.description.as_deref().unwrap_or_default()),
-                schema: tool.input_schema.map(|schema| Folded::new(&pretty(schema.get()), t)),
+                schema: tool.input_schema.map(|schema| FoldedText::new(&pretty(schema.get()), t)),
             })
             .collect()
     }
 }
 
-// === impl Moment ===
+// === impl ChannelEventItem ===
 
-impl Moment {
+impl ChannelEventItem {
     pub(crate) fn new(event: &Event, t: &'static Text) -> Self {
         #[derive(Debug, Default, Deserialize)]
         #[serde(default)]
-        struct Data {
+        struct ChannelEventData {
             reason: Option<String>,
             last_seq: Option<i64>,
             approved: Option<bool>,
@@ -198,13 +204,13 @@ impl Moment {
             task_run_id: Option<String>,
             message: Option<Json>,
         }
-        let data: Data = event.data.parse().unwrap_or_default();
+        let data: ChannelEventData = event.data.parse().unwrap_or_default();
         let link = |path: &str, id: &Option<String>| {
             let id = id.clone().unwrap_or_default();
             let href = format!("/{path}/{id}");
             // Only what looks like an id of ours becomes a link.
             if id.chars().all(|character| character.is_ascii_alphanumeric() || character == '_') {
-                Markup::sentence("{id}", &[("id", Blank::Link(&href, &short(&id)))])
+                Markup::sentence("{id}", &[("id", PlaceholderValue::Link(&href, &short(&id)))])
             } else {
                 exact_line(&id)
             }
@@ -213,15 +219,15 @@ impl Moment {
             Some(EventKind::ChannelConnected) => ("done", "s-on", Markup::text(t.moment_connected)),
             Some(EventKind::ChannelResumed) => {
                 let seq = data.last_seq.unwrap_or_default().to_string();
-                ("done", "s-on", Markup::sentence(t.moment_resumed, &[("seq", Blank::Text(&seq))]))
+                ("done", "s-on", Markup::sentence(t.moment_resumed, &[("seq", PlaceholderValue::Text(&seq))]))
             }
             Some(EventKind::ChannelDisconnected) => {
                 let reason = reason(data.reason.as_deref().unwrap_or_default(), t);
-                ("off", "s-off", Markup::sentence(t.moment_gone, &[("reason", Blank::Markup(&reason))]))
+                ("off", "s-off", Markup::sentence(t.moment_gone, &[("reason", PlaceholderValue::Markup(&reason))]))
             }
             Some(EventKind::ChannelPermissionForwarded | EventKind::ChannelPermissionReturned) => {
                 let (run, request) = (link("runs", &data.task_run_id), link("approvals", &data.permission_request_id));
-                let blanks = [("request", Blank::Markup(&request)), ("run", Blank::Markup(&run))];
+                let blanks = [("request", PlaceholderValue::Markup(&request)), ("run", PlaceholderValue::Markup(&run))];
                 match data.approved {
                     None => ("wait", "s-wait", Markup::sentence(t.moment_asked, &blanks)),
                     Some(true) => ("done", "s-done", Markup::sentence(t.moment_allowed, &blanks)),
@@ -231,14 +237,14 @@ impl Moment {
             Some(EventKind::ChannelMessage) => {
                 let message = data.message.as_ref().map_or_else(|| event.data.get().to_owned(), |m| m.get().to_owned());
                 let message = exact_line(&cut(&message));
-                ("", "s-dot", Markup::sentence(t.moment_message, &[("message", Blank::Markup(&message))]))
+                ("", "s-dot", Markup::sentence(t.moment_message, &[("message", PlaceholderValue::Markup(&message))]))
             }
             _ => {
                 let about = fill("{kind} {data}", &[("kind", &event.kind), ("data", &cut(event.data.get()))]);
                 ("", "s-dot", exact_line(&about))
             }
         };
-        Self { seq: event.seq, class, icon, words, at: When::clock(event.at) }
+        Self { seq: event.seq, class, icon, words, at: TimeElement::clock(event.at) }
     }
 }
 

@@ -2,34 +2,34 @@
 
 use std::fmt::Write as _;
 
-use attache_protocol::rules::quota::Measure;
+use attache_protocol::rules::quota::QuotaMeasure;
 
 use super::{
     amount,
     html::{Markup, escape},
-    ledger::{Ledger, spoken},
+    usage_breakdown::{UsageBreakdown, short_date},
 };
-use crate::text::{Office, fill};
+use crate::text::{AdminText, fill};
 
 /// The height of the bars' ground and of the highest line, in tenths of a pixel.
-const GROUND: u64 = 2_100;
+const BASELINE: u64 = 2_100;
 const TOP: u64 = 160;
 /// Ten thousandths of the width.
 const WIDTH: u64 = 10_000;
 /// As many lines above the ground at most.
-const LINES: u64 = 5;
+const MAX_GRID_LINES: u64 = 5;
 
 /// The lines of an axis: how far apart they are, and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Axis {
+struct ChartAxis {
     step: u64,
     lines: u64,
 }
 
 /// The chart without its frame: what stands beside the axis, and the bars.
-pub(crate) fn draw(ledger: &Ledger, measure: Measure, o: &'static Office) -> Markup {
+pub(crate) fn draw(ledger: &UsageBreakdown, measure: QuotaMeasure, o: &'static AdminText) -> Markup {
     let most = ledger.by_day.iter().map(|day| day.of(measure)).max().unwrap_or(0);
-    let axis = Axis::over(most);
+    let axis = ChartAxis::for_max(most);
     let mut html = String::with_capacity(4_096);
     html.push_str("<svg class=\"axis\" aria-hidden=\"true\">");
     for line in 0..=axis.lines {
@@ -46,17 +46,17 @@ pub(crate) fn draw(ledger: &Ledger, measure: Measure, o: &'static Office) -> Mar
     }
     bars(&mut html, ledger, measure, axis, o);
     html.push_str("</svg>");
-    Markup::own(html)
+    Markup::trusted(html)
 }
 
-fn bars(html: &mut String, ledger: &Ledger, measure: Measure, axis: Axis, o: &'static Office) {
+fn bars(html: &mut String, ledger: &UsageBreakdown, measure: QuotaMeasure, axis: ChartAxis, o: &'static AdminText) {
     let count = ledger.days.len() as u64;
     let slot = WIDTH / count.max(1);
     // A label takes about a seventh of the narrowest chart.
     let every = count.div_ceil(7).max(1);
     for (place, (day, number)) in ledger.days.iter().zip(0_u64..).enumerate() {
         let (x, width) = (number * WIDTH / count + slot / 5, slot * 3 / 5);
-        let spoken = spoken(*day, o);
+        let spoken = short_date(*day, o);
         let mut below = 0;
         for series in &ledger.series {
             let value = series.days[place].of(measure);
@@ -94,15 +94,15 @@ fn bars(html: &mut String, ledger: &Ledger, measure: Measure, axis: Axis, o: &'s
     }
 }
 
-// === impl Axis ===
+// === impl ChartAxis ===
 
-impl Axis {
+impl ChartAxis {
     /// Steps of 1, 2 or 5, so that the lines are easy to read.
-    fn over(most: u64) -> Self {
+    fn for_max(most: u64) -> Self {
         let mut power = 1_u64;
         loop {
             for step in [power, power.saturating_mul(2), power.saturating_mul(5)] {
-                if step.saturating_mul(LINES) >= most {
+                if step.saturating_mul(MAX_GRID_LINES) >= most {
                     return Self { step, lines: most.div_ceil(step).max(1) };
                 }
             }
@@ -113,8 +113,8 @@ impl Axis {
     /// How far from the top an amount is, in tenths of a pixel.
     fn height(self, amount: u64) -> u64 {
         let whole = u128::from(self.step) * u128::from(self.lines);
-        let up = u128::from(amount) * u128::from(GROUND - TOP) / whole.max(1);
-        GROUND.saturating_sub(u64::try_from(up).unwrap_or(GROUND))
+        let up = u128::from(amount) * u128::from(BASELINE - TOP) / whole.max(1);
+        BASELINE.saturating_sub(u64::try_from(up).unwrap_or(BASELINE))
     }
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn gauge(spent: u64, held: u64, limit: u64, label: &str) -> Markup {
         hundredths(both),
         hundredths(spent)
     );
-    Markup::own(html)
+    Markup::trusted(html)
 }
 
 #[cfg(test)]
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn an_axis_has_a_few_round_lines() {
         let axes = [0, 1, 5, 6, 19, 100, 1_001].map(|most| {
-            let axis = Axis::over(most);
+            let axis = ChartAxis::for_max(most);
             (axis.step, axis.lines)
         });
         assert_eq!(axes, [(1, 1), (1, 1), (1, 5), (2, 3), (5, 4), (20, 5), (500, 3)]);

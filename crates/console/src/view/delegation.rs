@@ -2,37 +2,37 @@
 
 use attache_protocol::{
     Timestamp,
-    rules::delegation::Status,
+    rules::delegation::DelegationStatus,
     wire::{
         awcp::AccessMode,
-        delegation::{Change, ChangedPath, Published},
+        delegation::{ChangedPath, FileChangeKind, PublishedDelegation},
     },
 };
 
 use super::{
-    caller::short,
+    actor::short,
     exact::exact_line,
     fact::Fact,
-    html::{Blank, Markup},
-    status::Shown,
-    time::When,
+    html::{Markup, PlaceholderValue},
+    status::StatusBadge,
+    time::TimeElement,
 };
-use crate::text::{Office, Text, fill};
+use crate::text::{AdminText, Text, fill};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Row {
+pub(crate) struct DelegationListRow {
     pub(crate) id: String,
     pub(crate) short: String,
-    pub(crate) status: Shown,
+    pub(crate) status: StatusBadge,
     pub(crate) folder: Markup,
     pub(crate) description: Markup,
     pub(crate) device: Markup,
     pub(crate) peer: Markup,
     pub(crate) mode: &'static str,
     /// When the lease ends, while there is one.
-    pub(crate) lease: Option<Lease>,
+    pub(crate) lease: Option<LeaseGauge>,
     pub(crate) changed: Option<String>,
-    pub(crate) at: When,
+    pub(crate) at: TimeElement,
     /// Nobody has asked for its end yet, and it has not ended.
     pub(crate) can_cancel: bool,
     pub(crate) cancel_requested: bool,
@@ -40,9 +40,9 @@ pub(crate) struct Row {
 
 /// What is left of a lease.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lease {
-    pub(crate) left: When,
-    pub(crate) ends: When,
+pub(crate) struct LeaseGauge {
+    pub(crate) left: TimeElement,
+    pub(crate) ends: TimeElement,
     /// Of a hundred, how much is used up.
     pub(crate) used: u64,
     pub(crate) rest: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Lease {
 
 /// One changed file.
 #[derive(Debug, Clone)]
-pub(crate) struct File {
+pub(crate) struct ChangedFileRow {
     pub(crate) path: Markup,
     pub(crate) class: &'static str,
     pub(crate) icon: &'static str,
@@ -60,11 +60,11 @@ pub(crate) struct File {
     pub(crate) also_here: bool,
 }
 
-// === impl Row ===
+// === impl DelegationListRow ===
 
-impl Row {
-    pub(crate) fn new(published: &Published, now: Timestamp, t: &'static Text) -> Self {
-        let (o, delegation) = (&t.office, &published.delegation);
+impl DelegationListRow {
+    pub(crate) fn new(published: &PublishedDelegation, now: Timestamp, t: &'static Text) -> Self {
+        let (o, delegation) = (&t.admin, &published.delegation);
         let ended = delegation.status.has_ended();
         let stat = delegation.changes.as_ref().map(|changes| changes.diff_stat);
         Self {
@@ -79,55 +79,58 @@ impl Row {
                 AccessMode::Ro => o.mode_ro,
                 AccessMode::Rw => o.mode_rw,
             },
-            lease: delegation.expires_at.filter(|_| !ended).map(|ends| Lease::new(delegation.created_at, ends, now)),
+            lease: delegation
+                .expires_at
+                .filter(|_| !ended)
+                .map(|ends| LeaseGauge::new(delegation.created_at, ends, now)),
             changed: stat.map(|stat| {
                 let (files, plus, minus) =
                     (stat.files_changed.to_string(), stat.insertions.to_string(), stat.deletions.to_string());
                 fill(o.changed_files, &[("n", &files), ("plus", &plus), ("minus", &minus)])
             }),
-            at: When::relative(delegation.ended_at.unwrap_or(delegation.created_at)),
+            at: TimeElement::relative(delegation.ended_at.unwrap_or(delegation.created_at)),
             can_cancel: !ended && !published.cancel_requested,
             cancel_requested: !ended && published.cancel_requested,
         }
     }
 }
 
-pub(crate) fn status(status: Status, cancel_requested: bool, o: &'static Office) -> Shown {
+pub(crate) fn status(status: DelegationStatus, cancel_requested: bool, o: &'static AdminText) -> StatusBadge {
     let (class, icon, word) = match status {
         _ if cancel_requested && !status.has_ended() => ("wait", "s-wait", o.lent_ending),
-        Status::Created => ("queued", "s-queued", o.lent_created),
-        Status::Invited => ("queued", "s-queued", o.lent_invited),
-        Status::Accepted => ("live", "s-live", o.lent_accepted),
-        Status::Started => ("live", "s-live", o.lent_started),
-        Status::Running => ("live", "s-live", o.lent_running),
-        Status::Completed => ("done", "s-done", o.lent_completed),
-        Status::Error => ("fail", "s-fail", o.lent_error),
-        Status::Cancelled => ("stop", "s-stop", o.lent_cancelled),
-        Status::Expired => ("stop", "s-stop", o.lent_expired),
+        DelegationStatus::Created => ("queued", "s-queued", o.lent_created),
+        DelegationStatus::Invited => ("queued", "s-queued", o.lent_invited),
+        DelegationStatus::Accepted => ("live", "s-live", o.lent_accepted),
+        DelegationStatus::Started => ("live", "s-live", o.lent_started),
+        DelegationStatus::Running => ("live", "s-live", o.lent_running),
+        DelegationStatus::Completed => ("done", "s-done", o.lent_completed),
+        DelegationStatus::Error => ("fail", "s-fail", o.lent_error),
+        DelegationStatus::Cancelled => ("stop", "s-stop", o.lent_cancelled),
+        DelegationStatus::Expired => ("stop", "s-stop", o.lent_expired),
     };
-    Shown { key: status.as_str(), class, icon, word }
+    StatusBadge { key: status.as_str(), class, icon, word }
 }
 
-// === impl Lease ===
+// === impl LeaseGauge ===
 
-impl Lease {
+impl LeaseGauge {
     fn new(began: Timestamp, ends: Timestamp, now: Timestamp) -> Self {
         let whole = ends.since(began).as_millis().max(1);
         let gone = now.since(began).as_millis().min(whole);
         let used = u64::try_from(gone * 100 / whole).unwrap_or(100);
-        Self { left: When::left(ends), ends: When::clock(ends), used, rest: 100 - used }
+        Self { left: TimeElement::countdown(ends), ends: TimeElement::clock(ends), used, rest: 100 - used }
     }
 }
 
-// === impl File ===
+// === impl ChangedFileRow ===
 
-impl File {
-    pub(crate) fn new(changed: &ChangedPath, o: &'static Office) -> Self {
+impl ChangedFileRow {
+    pub(crate) fn new(changed: &ChangedPath, o: &'static AdminText) -> Self {
         let (class, icon, word) = match changed.change {
-            Change::Added => ("done", "plus", o.file_added),
-            Change::Modified => ("live", "pen", o.file_modified),
-            Change::Removed => ("fail", "x", o.file_removed),
-            Change::Attributes => ("off", "file", o.file_attributes),
+            FileChangeKind::Added => ("done", "plus", o.file_added),
+            FileChangeKind::Modified => ("live", "pen", o.file_modified),
+            FileChangeKind::Removed => ("fail", "x", o.file_removed),
+            FileChangeKind::Attributes => ("off", "file", o.file_attributes),
         };
         Self {
             path: exact_line(&changed.path),
@@ -142,9 +145,9 @@ impl File {
 }
 
 /// Everything else that is known of it.
-pub(crate) fn facts(published: &Published, t: &'static Text) -> Vec<Fact> {
-    let (o, delegation) = (&t.office, &published.delegation);
-    let when = |at| Markup::sentence("{at}", &[("at", Blank::When(When::relative(at)))]);
+pub(crate) fn facts(published: &PublishedDelegation, t: &'static Text) -> Vec<Fact> {
+    let (o, delegation) = (&t.admin, &published.delegation);
+    let when = |at| Markup::sentence("{at}", &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
     let mut facts = vec![
         Fact::code(o.fact_delegation, &published.delegation_id.to_string()),
         Fact::exact(o.fact_lender, exact_line(&published.owner)),

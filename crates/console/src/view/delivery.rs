@@ -3,22 +3,22 @@
 use attache_protocol::wire::delivery::{Delivery, DeliveryKind, DeliveryState};
 
 use super::{
-    caller::short,
+    actor::short,
     exact::exact_line,
     fact::Fact,
-    html::{Blank, Markup},
-    status::Shown,
-    time::When,
+    html::{Markup, PlaceholderValue},
+    status::StatusBadge,
+    time::TimeElement,
 };
 use crate::text::Text;
 
 pub(crate) const STATES: [DeliveryState; 3] = [DeliveryState::Pending, DeliveryState::Delivered, DeliveryState::Failed];
 
 #[derive(Debug, Clone)]
-pub(crate) struct Row {
+pub(crate) struct DeliveryListRow {
     pub(crate) id: String,
     pub(crate) short: String,
-    pub(crate) state: Shown,
+    pub(crate) state: StatusBadge,
     pub(crate) what: &'static str,
     pub(crate) run_short: String,
     /// Whoever asked chose it, so it is shown as it is.
@@ -27,65 +27,65 @@ pub(crate) struct Row {
     pub(crate) note: Markup,
     /// What went wrong last.
     pub(crate) trouble: Option<Markup>,
-    pub(crate) at: When,
+    pub(crate) at: TimeElement,
     pub(crate) acknowledged: bool,
 }
 
-// === impl Row ===
+// === impl DeliveryListRow ===
 
-impl Row {
+impl DeliveryListRow {
     pub(crate) fn new(delivery: &Delivery, t: &'static Text) -> Self {
         let acknowledged = delivery.state == DeliveryState::Delivered;
         Self {
             id: delivery.delivery_id.to_string(),
             short: short(&delivery.delivery_id.to_string()),
             state: state(delivery.state, t),
-            what: what(delivery.kind, t),
+            what: kind_label(delivery.kind, t),
             run_short: short(&delivery.task_run_id.to_string()),
             url: exact_line(&delivery.url),
             attempts: delivery.attempts,
             note: note(delivery, t),
-            trouble: trouble(delivery, t).filter(|_| !acknowledged),
-            at: When::relative(delivery.created_at),
+            trouble: last_error(delivery, t).filter(|_| !acknowledged),
+            at: TimeElement::relative(delivery.created_at),
             acknowledged,
         }
     }
 }
 
-pub(crate) fn state(state: DeliveryState, t: &'static Text) -> Shown {
+pub(crate) fn state(state: DeliveryState, t: &'static Text) -> StatusBadge {
     let (class, icon, word) = match state {
-        DeliveryState::Pending => ("live", "s-live", t.office.state_pending),
-        DeliveryState::Delivered => ("done", "s-done", t.office.state_delivered),
-        DeliveryState::Failed => ("fail", "s-fail", t.office.state_failed),
+        DeliveryState::Pending => ("live", "s-live", t.admin.state_pending),
+        DeliveryState::Delivered => ("done", "s-done", t.admin.state_delivered),
+        DeliveryState::Failed => ("fail", "s-fail", t.admin.state_failed),
     };
-    Shown { key: state.as_str(), class, icon, word }
+    StatusBadge { key: state.as_str(), class, icon, word }
 }
 
-const fn what(kind: DeliveryKind, t: &Text) -> &'static str {
+const fn kind_label(kind: DeliveryKind, t: &Text) -> &'static str {
     match kind {
-        DeliveryKind::RunEnded => t.office.kind_run_ended,
-        DeliveryKind::PermissionRequested => t.office.kind_permission_requested,
-        DeliveryKind::TaskUpdated => t.office.kind_task_updated,
+        DeliveryKind::RunEnded => t.admin.kind_run_ended,
+        DeliveryKind::PermissionRequested => t.admin.kind_permission_requested,
+        DeliveryKind::TaskUpdated => t.admin.kind_task_updated,
     }
 }
 
 /// Where it is now.
 fn note(delivery: &Delivery, t: &Text) -> Markup {
-    let at = |sentence, at| Markup::sentence(sentence, &[("at", Blank::When(When::relative(at)))]);
+    let at = |sentence, at| Markup::sentence(sentence, &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
     match (delivery.state, delivery.next_attempt_at) {
-        (DeliveryState::Pending, Some(next)) => at(t.office.delivery_next, next),
-        (DeliveryState::Pending, None) => Markup::text(t.office.delivery_now),
+        (DeliveryState::Pending, Some(next)) => at(t.admin.delivery_next, next),
+        (DeliveryState::Pending, None) => Markup::text(t.admin.delivery_now),
         (DeliveryState::Delivered, _) => {
-            at(t.office.delivery_done, delivery.delivered_at.unwrap_or(delivery.created_at))
+            at(t.admin.delivery_done, delivery.delivered_at.unwrap_or(delivery.created_at))
         }
         (DeliveryState::Failed, _) => {
-            at(t.office.delivery_last, delivery.last_attempt_at.unwrap_or(delivery.created_at))
+            at(t.admin.delivery_last, delivery.last_attempt_at.unwrap_or(delivery.created_at))
         }
     }
 }
 
 /// The last answer or, where there was none, what stood in the way.
-fn trouble(delivery: &Delivery, t: &Text) -> Option<Markup> {
+fn last_error(delivery: &Delivery, t: &Text) -> Option<Markup> {
     match (&delivery.last_error, delivery.last_status) {
         (Some(error), _) => Some(exact_line(error)),
         (None, Some(status)) => Some(answered(status, t)),
@@ -94,15 +94,15 @@ fn trouble(delivery: &Delivery, t: &Text) -> Option<Markup> {
 }
 
 fn answered(status: u16, t: &Text) -> Markup {
-    Markup::sentence(t.office.delivery_answered, &[("status", Blank::Text(&status.to_string()))])
+    Markup::sentence(t.admin.delivery_answered, &[("status", PlaceholderValue::Text(&status.to_string()))])
 }
 
 pub(crate) fn facts(delivery: &Delivery, t: &'static Text) -> Vec<Fact> {
-    let o = &t.office;
-    let when = |at| Markup::sentence("{at}", &[("at", Blank::When(When::relative(at)))]);
+    let o = &t.admin;
+    let when = |at| Markup::sentence("{at}", &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
     let link = |path: &str, id: &str| {
         let href = format!("/{path}/{id}");
-        Markup::sentence("{id}", &[("id", Blank::Link(&href, &short(id)))])
+        Markup::sentence("{id}", &[("id", PlaceholderValue::Link(&href, &short(id)))])
     };
     let mut facts = vec![
         Fact::code(o.fact_delivery, &delivery.delivery_id.to_string()),

@@ -4,24 +4,24 @@ use super::{exact::exact_line, html::Markup};
 use crate::text::{Text, fill};
 
 /// Lines that are shown at once; the others are folded away.
-const SHOWN: usize = 60;
+const MAX_SHOWN: usize = 60;
 /// Unchanged lines that are kept around a change.
-const AROUND: usize = 3;
+const CONTEXT_LINES: usize = 3;
 /// Comparing two texts takes the product of their lines; beyond this all of the old is cut and all of the new is added.
-const MOST_CELLS: usize = 1_000_000;
+const MAX_CELLS: usize = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Diff {
+pub(crate) struct DiffView {
     pub(crate) path: Option<Markup>,
     pub(crate) added: usize,
     pub(crate) removed: usize,
-    pub(crate) lines: Vec<Line>,
-    pub(crate) rest: Vec<Line>,
+    pub(crate) lines: Vec<DiffLine>,
+    pub(crate) rest: Vec<DiffLine>,
     pub(crate) rest_label: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct DiffLine {
     /// `same`, `cut`, `add` or `hunk`.
     pub(crate) class: &'static str,
     /// Line numbers, where they are known.
@@ -31,15 +31,15 @@ pub(crate) struct Line {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Op<'a> {
+enum DiffOp<'a> {
     Same(&'a str),
     Cut(&'a str),
     Add(&'a str),
 }
 
-// === impl Diff ===
+// === impl DiffView ===
 
-impl Diff {
+impl DiffView {
     /// From what is there now to what would be there.
     pub(crate) fn between(path: Option<&str>, old: &str, new: &str, t: &Text) -> Self {
         Self::new(path, lines_between(old, new, t), t)
@@ -48,36 +48,36 @@ impl Diff {
     /// `None` for a text that is no unified diff.
     pub(crate) fn unified(path: Option<&str>, text: &str, t: &Text) -> Option<Self> {
         let mut lines = Vec::new();
-        let mut hunk: Option<Hunk> = None;
+        let mut hunk: Option<DiffHunk> = None;
         let mut is_one = false;
         for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
-            if let Some(next) = Hunk::parse(line) {
+            if let Some(next) = DiffHunk::parse(line) {
                 is_one = true;
                 hunk = Some(next);
-                lines.push(Line::quiet(line));
+                lines.push(DiffLine::quiet(line));
                 continue;
             }
             match hunk.as_mut().and_then(|hunk| hunk.line(line)) {
                 Some(read) => lines.push(read),
-                None => lines.push(Line::quiet(line)),
+                None => lines.push(DiffLine::quiet(line)),
             }
         }
         is_one.then(|| Self::new(path, lines, t))
     }
 
-    fn new(path: Option<&str>, mut lines: Vec<Line>, t: &Text) -> Self {
-        let count = |class| lines.iter().filter(|line: &&Line| line.class == class).count();
+    fn new(path: Option<&str>, mut lines: Vec<DiffLine>, t: &Text) -> Self {
+        let count = |class| lines.iter().filter(|line: &&DiffLine| line.class == class).count();
         let (added, removed) = (count("add"), count("cut"));
-        let rest = lines.split_off(lines.len().min(SHOWN));
+        let rest = lines.split_off(lines.len().min(MAX_SHOWN));
         let rest_label =
             if rest.is_empty() { String::new() } else { fill(t.more_lines, &[("n", &rest.len().to_string())]) };
         Self { path: path.map(exact_line), added, removed, lines, rest, rest_label }
     }
 }
 
-// === impl Line ===
+// === impl DiffLine ===
 
-impl Line {
+impl DiffLine {
     fn new(class: &'static str, text: Markup) -> Self {
         Self { class, old: String::new(), new: String::new(), text }
     }
@@ -90,16 +90,16 @@ impl Line {
 
 /// Where a hunk of a unified diff stands, and how much of it is to come.
 #[derive(Debug, Clone, Copy)]
-struct Hunk {
+struct DiffHunk {
     old: usize,
     new: usize,
     old_left: usize,
     new_left: usize,
 }
 
-// === impl Hunk ===
+// === impl DiffHunk ===
 
-impl Hunk {
+impl DiffHunk {
     /// `@@ -12,5 +12,6 @@ …`
     fn parse(line: &str) -> Option<Self> {
         let (ranges, _) = line.strip_prefix("@@ -")?.split_once(" @@")?;
@@ -113,7 +113,7 @@ impl Hunk {
     }
 
     /// `None` once the hunk is over, or for a line that has no place in one.
-    fn line(&mut self, line: &str) -> Option<Line> {
+    fn line(&mut self, line: &str) -> Option<DiffLine> {
         let (class, text) = match line.as_bytes().first() {
             Some(b'+') => ("add", &line[1..]),
             Some(b'-') => ("cut", &line[1..]),
@@ -122,7 +122,7 @@ impl Hunk {
             None => ("same", ""),
             Some(_) => return None,
         };
-        let mut read = Line::new(class, exact_line(text));
+        let mut read = DiffLine::new(class, exact_line(text));
         if class != "add" {
             self.old_left = self.old_left.checked_sub(1)?;
             read.old = self.old.to_string();
@@ -137,14 +137,15 @@ impl Hunk {
     }
 }
 
-fn lines_between(old: &str, new: &str, t: &Text) -> Vec<Line> {
+fn lines_between(old: &str, new: &str, t: &Text) -> Vec<DiffLine> {
     let (old, new): (Vec<_>, Vec<_>) = (lines_of(old), lines_of(new));
     let ops = compare(&old, &new);
-    let changed = |at: usize| !matches!(ops[at], Op::Same(_));
-    let near = |at: usize| (at.saturating_sub(AROUND)..ops.len().min(at + AROUND + 1)).any(changed);
+    let changed = |at: usize| !matches!(ops[at], DiffOp::Same(_));
+    let near = |at: usize| (at.saturating_sub(CONTEXT_LINES)..ops.len().min(at + CONTEXT_LINES + 1)).any(changed);
     let mut lines = Vec::new();
     let mut left_out = 0_usize;
-    let told = |left_out: usize| Line::new("hunk", Markup::text(&fill(t.same_lines, &[("n", &left_out.to_string())])));
+    let told =
+        |left_out: usize| DiffLine::new("hunk", Markup::text(&fill(t.same_lines, &[("n", &left_out.to_string())])));
     for (at, op) in ops.iter().enumerate() {
         // A person looks for what changes; what stays is told, and is in the whole input below.
         if !near(at) {
@@ -155,14 +156,14 @@ fn lines_between(old: &str, new: &str, t: &Text) -> Vec<Line> {
             lines.push(told(std::mem::take(&mut left_out)));
         }
         lines.push(match op {
-            Op::Same(text) => Line::new("same", exact_line(text)),
-            Op::Cut(text) => match lone_pair(&ops, at) {
-                Some((_, other)) => Line::new("cut", marked(text, other, "del")),
-                None => Line::new("cut", exact_line(text)),
+            DiffOp::Same(text) => DiffLine::new("same", exact_line(text)),
+            DiffOp::Cut(text) => match lone_pair(&ops, at) {
+                Some((_, other)) => DiffLine::new("cut", marked(text, other, "del")),
+                None => DiffLine::new("cut", exact_line(text)),
             },
-            Op::Add(text) => match at.checked_sub(1).and_then(|before| lone_pair(&ops, before)) {
-                Some((other, _)) => Line::new("add", marked(text, other, "ins")),
-                None => Line::new("add", exact_line(text)),
+            DiffOp::Add(text) => match at.checked_sub(1).and_then(|before| lone_pair(&ops, before)) {
+                Some((other, _)) => DiffLine::new("add", marked(text, other, "ins")),
+                None => DiffLine::new("add", exact_line(text)),
             },
         });
     }
@@ -177,10 +178,10 @@ fn lines_of(text: &str) -> Vec<&str> {
 }
 
 /// One line that becomes one other line.
-fn lone_pair<'a>(ops: &[Op<'a>], at: usize) -> Option<(&'a str, &'a str)> {
-    let changed = |at: Option<usize>| at.and_then(|at| ops.get(at)).is_some_and(|op| !matches!(op, Op::Same(_)));
+fn lone_pair<'a>(ops: &[DiffOp<'a>], at: usize) -> Option<(&'a str, &'a str)> {
+    let changed = |at: Option<usize>| at.and_then(|at| ops.get(at)).is_some_and(|op| !matches!(op, DiffOp::Same(_)));
     match (ops.get(at), ops.get(at + 1)) {
-        (Some(Op::Cut(old)), Some(Op::Add(new))) if !changed(at.checked_sub(1)) && !changed(Some(at + 2)) => {
+        (Some(DiffOp::Cut(old)), Some(DiffOp::Add(new))) if !changed(at.checked_sub(1)) && !changed(Some(at + 2)) => {
             Some((old, new))
         }
         _ => None,
@@ -203,26 +204,26 @@ fn marked(text: &str, other: &str, tag: &str) -> Markup {
     if middle.is_empty() || (ahead == 0 && behind == 0) {
         return exact_line(text);
     }
-    Markup::own(format!("{before}<{tag}>{middle}</{tag}>{after}"))
+    Markup::trusted(format!("{before}<{tag}>{middle}</{tag}>{after}"))
 }
 
-fn compare<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Op<'a>> {
+fn compare<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<DiffOp<'a>> {
     let ahead = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let behind = old[ahead..].iter().rev().zip(new[ahead..].iter().rev()).take_while(|(a, b)| a == b).count();
     let (from, to) = (&old[ahead..old.len() - behind], &new[ahead..new.len() - behind]);
-    let mut ops: Vec<_> = old[..ahead].iter().map(|line| Op::Same(line)).collect();
-    if from.len().saturating_mul(to.len()) > MOST_CELLS {
-        ops.extend(from.iter().map(|line| Op::Cut(line)));
-        ops.extend(to.iter().map(|line| Op::Add(line)));
+    let mut ops: Vec<_> = old[..ahead].iter().map(|line| DiffOp::Same(line)).collect();
+    if from.len().saturating_mul(to.len()) > MAX_CELLS {
+        ops.extend(from.iter().map(|line| DiffOp::Cut(line)));
+        ops.extend(to.iter().map(|line| DiffOp::Add(line)));
     } else {
         middle(from, to, &mut ops);
     }
-    ops.extend(old[old.len() - behind..].iter().map(|line| Op::Same(line)));
+    ops.extend(old[old.len() - behind..].iter().map(|line| DiffOp::Same(line)));
     ops
 }
 
 /// The longest common lines, by the textbook's table.
-fn middle<'a>(from: &[&'a str], to: &[&'a str], ops: &mut Vec<Op<'a>>) {
+fn middle<'a>(from: &[&'a str], to: &[&'a str], ops: &mut Vec<DiffOp<'a>>) {
     let width = to.len() + 1;
     let mut common = vec![0_u32; (from.len() + 1) * width];
     for i in (0..from.len()).rev() {
@@ -237,13 +238,13 @@ fn middle<'a>(from: &[&'a str], to: &[&'a str], ops: &mut Vec<Op<'a>>) {
     let (mut i, mut j) = (0, 0);
     while i < from.len() || j < to.len() {
         if i < from.len() && j < to.len() && from[i] == to[j] {
-            ops.push(Op::Same(from[i]));
+            ops.push(DiffOp::Same(from[i]));
             (i, j) = (i + 1, j + 1);
         } else if j == to.len() || (i < from.len() && common[(i + 1) * width + j] >= common[i * width + j + 1]) {
-            ops.push(Op::Cut(from[i]));
+            ops.push(DiffOp::Cut(from[i]));
             i += 1;
         } else {
-            ops.push(Op::Add(to[j]));
+            ops.push(DiffOp::Add(to[j]));
             j += 1;
         }
     }
@@ -254,7 +255,7 @@ mod tests {
     use super::*;
     use crate::text::ALL;
 
-    fn shown(diff: &Diff) -> Vec<String> {
+    fn shown(diff: &DiffView) -> Vec<String> {
         let number = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         diff.lines
             .iter()
@@ -266,7 +267,7 @@ mod tests {
     fn two_texts_become_the_lines_that_change() {
         let old = "one\ntwo\nimage: x:15.8\nfour\nfive\nsix\nseven\neight\nnine\n";
         let new = old.replace("15.8", "16.4").replace("nine", "nine\nten");
-        let diff = Diff::between(Some("a<b.yaml"), old, &new, ALL[0]);
+        let diff = DiffView::between(Some("a<b.yaml"), old, &new, ALL[0]);
         assert_eq!(diff.path.as_ref().unwrap().to_string(), "a&lt;b.yaml");
         assert_eq!((diff.added, diff.removed), (2, 1));
         assert_eq!(
@@ -291,21 +292,21 @@ mod tests {
     #[test]
     fn far_lines_are_told_and_a_huge_change_is_not_compared() {
         let old: String = (0..40).map(|number| format!("line {number}\n")).collect();
-        let diff = Diff::between(None, &old, &old.replace("line 20\n", ""), ALL[0]);
+        let diff = DiffView::between(None, &old, &old.replace("line 20\n", ""), ALL[0]);
         let lines = shown(&diff);
         assert_eq!(lines.first().unwrap(), "hunk -/- 17 unchanged lines");
         assert_eq!(lines[4], "cut -/- line 20");
         assert_eq!(lines.len(), 9);
         let (many, other) = ("a\n".repeat(3_000), "b\n".repeat(3_000));
-        let diff = Diff::between(None, &many, &other, ALL[0]);
-        assert_eq!((diff.added, diff.removed, diff.lines.len()), (3_000, 3_000, SHOWN));
-        assert_eq!(diff.rest.len(), 6_001 - SHOWN);
+        let diff = DiffView::between(None, &many, &other, ALL[0]);
+        assert_eq!((diff.added, diff.removed, diff.lines.len()), (3_000, 3_000, MAX_SHOWN));
+        assert_eq!(diff.rest.len(), 6_001 - MAX_SHOWN);
     }
 
     #[test]
     fn a_unified_diff_is_read_and_one_that_lies_about_its_length_hides_nothing() {
         let text = "--- a/x\n+++ b/x\n@@ -3,3 +3,3 @@ fn\n keep\n-old \u{202e}\n+new <b>\n keep\n+beyond the hunk\n";
-        let diff = Diff::unified(None, text, ALL[0]).unwrap();
+        let diff = DiffView::unified(None, text, ALL[0]).unwrap();
         assert_eq!(
             shown(&diff),
             [
@@ -319,6 +320,6 @@ mod tests {
                 "hunk -/- +beyond the hunk",
             ]
         );
-        assert_eq!(Diff::unified(None, "- a list\n- of things\n", ALL[0]), None);
+        assert_eq!(DiffView::unified(None, "- a list\n- of things\n", ALL[0]), None);
     }
 }

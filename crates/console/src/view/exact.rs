@@ -40,7 +40,7 @@ fn write(text: &str, keep: impl Fn(char) -> bool) -> Markup {
         html.push_str("</i>");
     }
     escape(&mut html, &text[plain_from..]);
-    Markup::own(html)
+    Markup::trusted(html)
 }
 
 /// Whether a person would not see this character, or would see the ones around it wrongly.

@@ -4,8 +4,8 @@ use std::fmt::{self, Write as _};
 
 use askama::filters::HtmlSafe;
 
-use super::time::When;
-use crate::text::{Piece, pieces};
+use super::time::TimeElement;
+use crate::text::{SentencePart, parts};
 
 /// Markup that was escaped where it was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,10 +13,10 @@ pub(crate) struct Markup(String);
 
 /// What fills a blank of a sentence.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Blank<'a> {
+pub(crate) enum PlaceholderValue<'a> {
     Text(&'a str),
     Code(&'a str),
-    When(When),
+    When(TimeElement),
     Markup(&'a Markup),
     /// A link within the console, with its text.
     Link(&'a str, &'a str),
@@ -36,12 +36,12 @@ impl Markup {
     }
 
     /// A sentence of the catalogue. What stands between back-ticks is shown as code.
-    pub(crate) fn sentence(template: &str, blanks: &[(&str, Blank<'_>)]) -> Self {
+    pub(crate) fn sentence(template: &str, blanks: &[(&str, PlaceholderValue<'_>)]) -> Self {
         let mut html = String::with_capacity(template.len() + 64);
         let mut in_code = false;
-        for piece in pieces(template) {
+        for piece in parts(template) {
             match piece {
-                Piece::Words(words) => {
+                SentencePart::Text(words) => {
                     for (index, part) in words.split('`').enumerate() {
                         if index > 0 {
                             html.push_str(if in_code { "</code>" } else { "<code>" });
@@ -50,7 +50,7 @@ impl Markup {
                         escape(&mut html, part);
                     }
                 }
-                Piece::Blank(name) => match blanks.iter().find(|(blank, _)| *blank == name) {
+                SentencePart::Placeholder(name) => match blanks.iter().find(|(blank, _)| *blank == name) {
                     Some((_, blank)) => blank.write(&mut html),
                     None => escape(&mut html, name),
                 },
@@ -79,7 +79,7 @@ impl Markup {
     }
 
     /// Markup that this crate wrote itself.
-    pub(crate) fn own(html: String) -> Self {
+    pub(crate) fn trusted(html: String) -> Self {
         Self(html)
     }
 }
@@ -92,9 +92,9 @@ impl fmt::Display for Markup {
 
 impl HtmlSafe for Markup {}
 
-// === impl Blank ===
+// === impl PlaceholderValue ===
 
-impl Blank<'_> {
+impl PlaceholderValue<'_> {
     fn write(&self, html: &mut String) {
         match self {
             Self::Text(text) => {
@@ -148,7 +148,7 @@ mod tests {
     fn a_sentence_escapes_what_fills_it() {
         let html = Markup::sentence(
             "Run `a < b` on {who}, {code}",
-            &[("who", Blank::Text("<script>{code}")), ("code", Blank::Code("\"x\""))],
+            &[("who", PlaceholderValue::Text("<script>{code}")), ("code", PlaceholderValue::Code("\"x\""))],
         );
         assert_eq!(
             html.to_string(),

@@ -10,34 +10,34 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    caller::{Caller, Names},
+    actor::{ActorLabel, Names},
+    escape_stripper::{EscapeStripper, plain},
     failure,
-    html::{Blank, Markup},
-    log_ask,
-    plain::{Plain, plain},
-    run::Scene,
-    time::{When, size},
+    html::{Markup, PlaceholderValue},
+    log_questions,
+    run::ViewContext,
+    time::{TimeElement, size},
 };
 use crate::text::{Text, fill};
 
 /// More of one text than this is folded away.
-pub(crate) const SHOWN: usize = 16 * 1024;
+pub(crate) const MAX_SHOWN: usize = 16 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Item {
+pub(crate) struct LogItem {
     /// The seq of the first event in it …
     pub(crate) seq: i64,
     /// … and of the last.
     pub(crate) last: i64,
-    pub(crate) kind: Kind,
-    pub(crate) at: When,
-    pub(crate) body: Body,
+    pub(crate) kind: LogItemKind,
+    pub(crate) at: TimeElement,
+    pub(crate) body: LogItemBody,
     /// The text goes on where the item before it ended.
     pub(crate) joins: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LogItemKind {
     Said,
     Chunk,
     Thought,
@@ -49,12 +49,12 @@ pub(crate) enum Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Body {
+pub(crate) enum LogItemBody {
     Said { who: String, text: String },
-    Text(Capped),
-    Thought(Capped),
-    Host { level: Level, text: Capped },
-    Call { name: String, about: String, data: Capped },
+    Text(CappedText),
+    Thought(CappedText),
+    Host { level: LogLevel, text: CappedText },
+    Call { name: String, about: String, data: CappedText },
     Progress { message: String, percent: Option<u8> },
     Step { class: &'static str, icon: &'static str, text: Markup },
     Gap(String),
@@ -62,18 +62,18 @@ pub(crate) enum Body {
 
 /// A text whose end is folded away when it is very long.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Capped {
+pub(crate) struct CappedText {
     pub(crate) shown: String,
     pub(crate) rest: String,
     pub(crate) rest_label: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Level(String);
+pub(crate) struct LogLevel(String);
 
 /// Turns one run's events into items, in order.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct LogItemReader {
     t: &'static Text,
     asked_by: String,
     task: String,
@@ -81,14 +81,14 @@ pub(crate) struct Reader {
     /// The viewer, as the log names them.
     me: String,
     names: Names,
-    chunks: Plain,
-    thoughts: Plain,
+    chunks: EscapeStripper,
+    thoughts: EscapeStripper,
 }
 
 /// The members that we show of an event's data; everything else is ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Data {
+struct LogEventData {
     text: Option<String>,
     message: Option<String>,
     percent: Option<f64>,
@@ -99,82 +99,97 @@ struct Data {
     runtime_id: Option<RuntimeId>,
 }
 
-// === impl Reader ===
+// === impl LogItemReader ===
 
-impl Reader {
-    pub(crate) fn new(scene: Scene<'_>, asked_by: String, task: String, devices: HashMap<RuntimeId, String>) -> Self {
+impl LogItemReader {
+    pub(crate) fn new(
+        scene: ViewContext<'_>,
+        asked_by: String,
+        task: String,
+        devices: HashMap<RuntimeId, String>,
+    ) -> Self {
         let (me, names) = (scene.me.to_owned(), scene.names.clone());
-        Self { t: scene.t, asked_by, task, devices, me, names, chunks: Plain::default(), thoughts: Plain::default() }
+        Self {
+            t: scene.t,
+            asked_by,
+            task,
+            devices,
+            me,
+            names,
+            chunks: EscapeStripper::default(),
+            thoughts: EscapeStripper::default(),
+        }
     }
 
     /// One whom this event mentions and whose name is not known yet.
     pub(crate) fn unknown(&self, event: &Event) -> Option<String> {
-        log_ask::actor(event).filter(|actor| self.names.get(actor).is_none())
+        log_questions::actor(event).filter(|actor| self.names.get(actor).is_none())
     }
 
     pub(crate) fn learn(&mut self, names: Names) {
         self.names.0.extend(names.0);
     }
 
-    pub(crate) fn item(&mut self, event: &Event) -> Item {
-        let data: Data = event.data.parse().unwrap_or_default();
+    pub(crate) fn item(&mut self, event: &Event) -> LogItem {
+        let data: LogEventData = event.data.parse().unwrap_or_default();
         let t = self.t;
         let (kind, body) = match event.event_kind() {
             Some(EventKind::TaskCreated) => {
-                (Kind::Said, Body::Said { who: self.asked_by.clone(), text: self.task.clone() })
+                (LogItemKind::Said, LogItemBody::Said { who: self.asked_by.clone(), text: self.task.clone() })
             }
             Some(EventKind::TaskChunk) => {
                 let text = self.chunks.feed(data.text.as_deref().unwrap_or_default());
-                (Kind::Chunk, Body::Text(Capped::new(text, t)))
+                (LogItemKind::Chunk, LogItemBody::Text(CappedText::new(text, t)))
             }
             Some(EventKind::TaskThought) => {
                 let text = self.thoughts.feed(data.text.as_deref().unwrap_or_default());
-                (Kind::Thought, Body::Thought(Capped::new(text, t)))
+                (LogItemKind::Thought, LogItemBody::Thought(CappedText::new(text, t)))
             }
             Some(EventKind::TaskLog) => {
-                let level = Level(plain(data.level.as_deref().unwrap_or("info")));
+                let level = LogLevel(plain(data.level.as_deref().unwrap_or("info")));
                 let text = plain(data.message.as_deref().unwrap_or_default());
-                (Kind::Host, Body::Host { level, text: Capped::new(text, t) })
+                (LogItemKind::Host, LogItemBody::Host { level, text: CappedText::new(text, t) })
             }
-            Some(EventKind::TaskToolCall) => (Kind::Call, call(event, t)),
+            Some(EventKind::TaskToolCall) => (LogItemKind::Call, call(event, t)),
             Some(EventKind::TaskProgress) => {
                 let percent = data.percent.filter(|percent| percent.is_finite());
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=100")]
                 let percent = percent.map(|percent| percent.clamp(0.0, 100.0).round() as u8);
                 let message = plain(data.message.as_deref().unwrap_or_default());
-                (Kind::Progress, Body::Progress { message, percent })
+                (LogItemKind::Progress, LogItemBody::Progress { message, percent })
             }
-            Some(EventKind::SnapshotRepaired) => (Kind::Gap, gap(event, t)),
-            _ => (Kind::Step, self.step(&data, event)),
+            Some(EventKind::SnapshotRepaired) => (LogItemKind::Gap, gap(event, t)),
+            _ => (LogItemKind::Step, self.step(&data, event)),
         };
-        Item { seq: event.seq, last: event.seq, kind, at: When::clock(event.at), body, joins: kind.flows() }
+        LogItem { seq: event.seq, last: event.seq, kind, at: TimeElement::clock(event.at), body, joins: kind.flows() }
     }
 
-    fn step(&self, data: &Data, event: &Event) -> Body {
+    fn step(&self, data: &LogEventData, event: &Event) -> LogItemBody {
         let t = self.t;
         let (class, icon, text) = match event.event_kind() {
             Some(EventKind::TaskClaimed) => {
                 let device = data.runtime_id.and_then(|id| self.devices.get(&id));
                 let attempt = data.attempt.unwrap_or(1).to_string();
                 let blanks = [
-                    ("device", Blank::Text(device.map_or(t.unknown_device, String::as_str))),
-                    ("attempt", Blank::Text(&attempt)),
+                    ("device", PlaceholderValue::Text(device.map_or(t.unknown_device, String::as_str))),
+                    ("attempt", PlaceholderValue::Text(&attempt)),
                 ];
                 ("live", "s-dot", Markup::sentence(t.log_claimed, &blanks))
             }
             Some(EventKind::TaskRequeued) => {
                 let reason = requeue_reason(data.reason.as_deref().unwrap_or_default(), t);
-                ("queued", "s-queued", Markup::sentence(t.log_requeued, &[("reason", Blank::Text(&reason))]))
+                ("queued", "s-queued", Markup::sentence(t.log_requeued, &[("reason", PlaceholderValue::Text(&reason))]))
             }
             Some(EventKind::TaskCompleted) => ("done", "s-done", Markup::text(t.log_completed)),
             Some(EventKind::TaskFailed) => {
                 let (title, _) = failure::explain(data.code.as_deref().unwrap_or_default(), t);
-                ("fail", "s-fail", Markup::sentence(t.log_failed, &[("title", Blank::Text(title))]))
+                ("fail", "s-fail", Markup::sentence(t.log_failed, &[("title", PlaceholderValue::Text(title))]))
             }
             Some(EventKind::TaskCancelled) => {
                 match data.reason.as_deref().map(plain).filter(|reason| !reason.is_empty()) {
                     Some(reason) => {
-                        let text = Markup::sentence(t.log_cancelled_reason, &[("reason", Blank::Text(&reason))]);
+                        let text =
+                            Markup::sentence(t.log_cancelled_reason, &[("reason", PlaceholderValue::Text(&reason))]);
                         ("stop", "s-stop", text)
                     }
                     None => ("stop", "s-stop", Markup::text(t.log_cancelled)),
@@ -182,22 +197,26 @@ impl Reader {
             }
             Some(EventKind::ArtifactChanged) if let Ok(change) = event.data.parse::<event::ArtifactChange>() => {
                 let (name, about) = (plain(change.title()), plain(&change.about()));
-                let blanks = [("name", Blank::Code(&name)), ("about", Blank::Text(&about))];
+                let blanks = [("name", PlaceholderValue::Code(&name)), ("about", PlaceholderValue::Text(&about))];
                 ("", "s-dot", Markup::sentence(t.log_artifact, &blanks))
             }
-            _ if let Some(step) = log_ask::step(event, |actor| Caller::of(actor, &self.me, &self.names, t), t) => step,
+            _ if let Some(step) =
+                log_questions::step(event, |actor| ActorLabel::of(actor, &self.me, &self.names, t), t) =>
+            {
+                step
+            }
             _ => {
                 let about = format!("{} {}", plain(&event.kind), plain(event.data.get()));
                 ("", "s-dot", Markup::text(&cut(&about, 2_000).0))
             }
         };
-        Body::Step { class, icon, text }
+        LogItemBody::Step { class, icon, text }
     }
 }
 
 /// Joins the pieces of one text that came in several events.
-pub(crate) fn join(items: impl IntoIterator<Item = Item>) -> Vec<Item> {
-    let mut joined: Vec<Item> = Vec::new();
+pub(crate) fn join(items: impl IntoIterator<Item = LogItem>) -> Vec<LogItem> {
+    let mut joined: Vec<LogItem> = Vec::new();
     for item in items {
         if let Some(previous) = joined.last_mut()
             && previous.takes(&item)
@@ -218,7 +237,7 @@ pub(crate) fn requeue_reason(reason: &str, t: &Text) -> String {
     }
 }
 
-fn call(event: &Event, t: &Text) -> Body {
+fn call(event: &Event, t: &Text) -> LogItemBody {
     let value: Value = event.data.parse().unwrap_or(Value::Null);
     let member = |names: &[&str]| {
         names.iter().find_map(|name| value.get(name)?.as_str()).map(plain).filter(|text| !text.is_empty())
@@ -226,13 +245,13 @@ fn call(event: &Event, t: &Text) -> Body {
     let name = member(&["tool_name", "name", "tool", "title", "kind"]).unwrap_or_else(|| "tool".to_owned());
     let about = member(&["summary", "command", "path", "status"]).unwrap_or_default();
     let data = serde_json::to_string_pretty(&value).unwrap_or_default();
-    Body::Call { name, about, data: Capped::new(plain(&data), t) }
+    LogItemBody::Call { name, about, data: CappedText::new(plain(&data), t) }
 }
 
-fn gap(event: &Event, t: &Text) -> Body {
-    let missing = event.data.parse::<event::Repaired>().map(|repaired| repaired.missing);
+fn gap(event: &Event, t: &Text) -> LogItemBody {
+    let missing = event.data.parse::<event::SnapshotRepair>().map(|repaired| repaired.missing);
     let (from, to) = missing.map_or((0, 0), |range| (range.from, range.to));
-    Body::Gap(fill(t.log_gap, &[("from", &from.to_string()), ("to", &to.to_string())]))
+    LogItemBody::Gap(fill(t.log_gap, &[("from", &from.to_string()), ("to", &to.to_string())]))
 }
 
 /// The first `limit` bytes, cut between characters, and the rest.
@@ -244,21 +263,21 @@ fn cut(text: &str, limit: usize) -> (String, String) {
     (text[..end].to_owned(), text[end..].to_owned())
 }
 
-// === impl Capped ===
+// === impl CappedText ===
 
-impl Capped {
+impl CappedText {
     pub(crate) fn new(text: String, t: &Text) -> Self {
-        if text.len() <= SHOWN {
+        if text.len() <= MAX_SHOWN {
             return Self { shown: text, rest: String::new(), rest_label: String::new() };
         }
-        let (shown, rest) = cut(&text, SHOWN);
+        let (shown, rest) = cut(&text, MAX_SHOWN);
         let length = size(u64::try_from(rest.len()).unwrap_or(u64::MAX));
         let rest_label = fill(t.log_rest, &[("size", &length)]);
         Self { shown, rest, rest_label }
     }
 
     fn takes(&mut self, more: &Self) -> bool {
-        let fits = self.rest.is_empty() && more.rest.is_empty() && self.shown.len() + more.shown.len() <= SHOWN;
+        let fits = self.rest.is_empty() && more.rest.is_empty() && self.shown.len() + more.shown.len() <= MAX_SHOWN;
         if fits {
             self.shown.push_str(&more.shown);
         }
@@ -266,13 +285,14 @@ impl Capped {
     }
 }
 
-// === impl Item ===
+// === impl LogItem ===
 
-impl Item {
+impl LogItem {
     /// Takes in the next item if it is the same text going on.
     fn takes(&mut self, next: &Self) -> bool {
         let taken = match (&mut self.body, &next.body) {
-            (Body::Text(text), Body::Text(more)) | (Body::Thought(text), Body::Thought(more)) => text.takes(more),
+            (LogItemBody::Text(text), LogItemBody::Text(more))
+            | (LogItemBody::Thought(text), LogItemBody::Thought(more)) => text.takes(more),
             _ => false,
         };
         if taken {
@@ -282,9 +302,9 @@ impl Item {
     }
 }
 
-// === impl Kind ===
+// === impl LogItemKind ===
 
-impl Kind {
+impl LogItemKind {
     const fn flows(self) -> bool {
         matches!(self, Self::Chunk | Self::Thought)
     }
@@ -314,9 +334,9 @@ impl Kind {
     }
 }
 
-// === impl Level ===
+// === impl LogLevel ===
 
-impl Level {
+impl LogLevel {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -341,10 +361,10 @@ mod tests {
         Event { seq, kind: kind.to_owned(), at: Timestamp::from_millis(0), data: Json::from_text(data).unwrap() }
     }
 
-    fn reader() -> Reader {
+    fn reader() -> LogItemReader {
         let names = Names::default();
-        let scene = Scene { t: ALL[0], now: Timestamp::from_millis(0), me: "", names: &names };
-        Reader::new(scene, "planner".to_owned(), "do it".to_owned(), HashMap::new())
+        let scene = ViewContext { t: ALL[0], now: Timestamp::from_millis(0), me: "", names: &names };
+        LogItemReader::new(scene, "planner".to_owned(), "do it".to_owned(), HashMap::new())
     }
 
     #[test]
@@ -360,7 +380,7 @@ mod tests {
         let texts: Vec<_> = items
             .iter()
             .map(|item| match &item.body {
-                Body::Text(text) => (item.seq, item.last, text.shown.as_str()),
+                LogItemBody::Text(text) => (item.seq, item.last, text.shown.as_str()),
                 _ => (item.seq, item.last, "-"),
             })
             .collect();
@@ -369,9 +389,9 @@ mod tests {
 
     #[test]
     fn a_long_text_is_folded_between_characters() {
-        let text = "é".repeat(SHOWN);
-        let capped = Capped::new(text.clone(), ALL[0]);
-        assert_eq!(capped.shown.len(), SHOWN);
+        let text = "é".repeat(MAX_SHOWN);
+        let capped = CappedText::new(text.clone(), ALL[0]);
+        assert_eq!(capped.shown.len(), MAX_SHOWN);
         assert_eq!(format!("{}{}", capped.shown, capped.rest), text);
         assert_eq!(capped.rest_label, "Show the other 16 KiB");
     }

@@ -2,33 +2,33 @@
 
 use attache_protocol::{
     Timestamp,
-    rules::permission::{OnTimeout, Scope, Source, State},
+    rules::permission::{DecisionScope, DecisionSource, OnTimeout, PermissionState},
     wire::{permission::PermissionRequest, run::Run},
 };
 
 use super::{
-    asked::Input,
-    caller::short,
+    actor::short,
+    callsign,
     exact::{exact, exact_line},
     fact::Fact,
-    html::{Blank, Markup},
-    run::{Scene, title},
-    sign,
-    time::{Took, When},
+    html::{Markup, PlaceholderValue},
+    run::{ViewContext, title},
+    time::{DurationElement, TimeElement},
+    tool_input::ToolInputView,
 };
 use crate::text::Text;
 
 /// A request with everything that a decision needs. What the agent said is inert.
 #[derive(Debug, Clone)]
-pub(crate) struct Card {
+pub(crate) struct ApprovalCard {
     pub(crate) id: String,
-    pub(crate) risk: Risk,
+    pub(crate) risk: RiskLabel,
     pub(crate) sign: Markup,
     pub(crate) heading: Markup,
     pub(crate) place: Markup,
-    pub(crate) input: Input,
+    pub(crate) input: ToolInputView,
     pub(crate) facts: Vec<Fact>,
-    pub(crate) expires: Option<When>,
+    pub(crate) expires: Option<TimeElement>,
     pub(crate) otherwise: Markup,
     /// It was asked over a channel, so the answer can be bound to it.
     pub(crate) has_channel: bool,
@@ -37,12 +37,12 @@ pub(crate) struct Card {
     /// What the answer is bound to.
     pub(crate) bound: Markup,
     /// How it was settled, if it was.
-    pub(crate) settled: Option<Decided>,
+    pub(crate) settled: Option<DecidedApprovalRow>,
 }
 
 /// How risky the agent says it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Risk {
+pub(crate) struct RiskLabel {
     /// `low`, `mid`, `high`, or nothing for a word that we do not know.
     pub(crate) class: &'static str,
     pub(crate) word: Markup,
@@ -50,14 +50,14 @@ pub(crate) struct Risk {
 
 /// What is known besides the request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct About {
+pub(crate) struct ApprovalContext {
     pub(crate) run: Option<Run>,
     pub(crate) device: Option<String>,
 }
 
 /// A request that was settled.
 #[derive(Debug, Clone)]
-pub(crate) struct Decided {
+pub(crate) struct DecidedApprovalRow {
     pub(crate) id: String,
     pub(crate) class: &'static str,
     pub(crate) icon: &'static str,
@@ -65,35 +65,36 @@ pub(crate) struct Decided {
     pub(crate) about: Markup,
     pub(crate) comment: Option<Markup>,
     pub(crate) place: Option<Markup>,
-    pub(crate) at: When,
+    pub(crate) at: TimeElement,
 }
 
-// === impl Card ===
+// === impl ApprovalCard ===
 
-impl Card {
-    pub(crate) fn new(request: &PermissionRequest, about: &About, scene: Scene<'_>) -> Self {
+impl ApprovalCard {
+    pub(crate) fn new(request: &PermissionRequest, about: &ApprovalContext, scene: ViewContext<'_>) -> Self {
         let (t, diff) = (scene.t, request.diff.as_deref());
         let tool = exact_line(&request.tool);
-        let blanks = [("agent", Blank::Text(&request.agent_name)), ("tool", Blank::Markup(&tool))];
+        let blanks =
+            [("agent", PlaceholderValue::Text(&request.agent_name)), ("tool", PlaceholderValue::Markup(&tool))];
         Self {
             id: request.permission_request_id.to_string(),
-            risk: Risk::new(request.risk.as_deref(), t),
-            sign: sign::big(request.agent_id),
+            risk: RiskLabel::new(request.risk.as_deref(), t),
+            sign: callsign::big(request.agent_id),
             heading: Markup::sentence(t.wants, &blanks),
             place: place(&request.task_run_id.to_string(), about, scene),
             input: input(request, t).with_diff(diff, t).or_plain(&request.input, diff, t),
             facts: facts(request, about, scene),
-            expires: request.expires_at.map(When::left),
-            otherwise: otherwise(request, t),
+            expires: request.expires_at.map(TimeElement::countdown),
+            otherwise: unanswered_outcome(request, t),
             has_channel: request.channel_id.is_some(),
             may_stand: !request.hides_input(),
-            bound: Markup::sentence(t.bound_to, &[("hash", Blank::Code(&subject(&request.subject)))]),
-            settled: Decided::new(request, scene),
+            bound: Markup::sentence(t.bound_to, &[("hash", PlaceholderValue::Code(&subject(&request.subject)))]),
+            settled: DecidedApprovalRow::new(request, scene),
         }
     }
 }
 
-impl Card {
+impl ApprovalCard {
     /// What it takes of a page, about.
     pub(crate) fn weight(&self) -> usize {
         self.input.weight() + self.facts.iter().map(|fact| fact.value.len()).sum::<usize>()
@@ -101,27 +102,27 @@ impl Card {
 }
 
 /// What the tool would be given, or what is known instead where the agent does not disclose it.
-pub(crate) fn input(request: &PermissionRequest, t: &Text) -> Input {
+pub(crate) fn input(request: &PermissionRequest, t: &Text) -> ToolInputView {
     match request.without_input() {
-        Some(known) => Input::undisclosed(&known),
-        None => Input::new(&request.input, t),
+        Some(known) => ToolInputView::undisclosed(&known),
+        None => ToolInputView::new(&request.input, t),
     }
 }
 
-fn place(run: &str, about: &About, scene: Scene<'_>) -> Markup {
+fn place(run: &str, about: &ApprovalContext, scene: ViewContext<'_>) -> Markup {
     let href = format!("/runs/{run}");
     match &about.run {
         Some(known) => {
             let title = title(known, scene.t);
             let by = scene.caller(&known.caller);
-            let blanks = [("run", Blank::Link(&href, &title)), ("who", Blank::Text(&by.who))];
+            let blanks = [("run", PlaceholderValue::Link(&href, &title)), ("who", PlaceholderValue::Text(&by.who))];
             Markup::sentence(scene.t.wants_in, &blanks)
         }
-        None => Markup::sentence("{run}", &[("run", Blank::Link(&href, &short(run)))]),
+        None => Markup::sentence("{run}", &[("run", PlaceholderValue::Link(&href, &short(run)))]),
     }
 }
 
-fn facts(request: &PermissionRequest, about: &About, scene: Scene<'_>) -> Vec<Fact> {
+fn facts(request: &PermissionRequest, about: &ApprovalContext, scene: ViewContext<'_>) -> Vec<Fact> {
     let t = scene.t;
     let mut facts = Vec::new();
     if let Some(reason) = request.reason.as_deref().filter(|reason| !reason.trim().is_empty()) {
@@ -132,7 +133,7 @@ fn facts(request: &PermissionRequest, about: &About, scene: Scene<'_>) -> Vec<Fa
     }
     if !request.paths.is_empty() {
         let paths: Vec<_> = request.paths.iter().map(|path| format!("<code>{}</code>", exact_line(path))).collect();
-        facts.push(Fact::markup(t.fact_paths, Markup::own(paths.join("<br>"))));
+        facts.push(Fact::markup(t.fact_paths, Markup::trusted(paths.join("<br>"))));
     }
     if !request.undisclosed.is_empty() {
         let known = |what: &String| match what.as_str() {
@@ -141,14 +142,17 @@ fn facts(request: &PermissionRequest, about: &About, scene: Scene<'_>) -> Vec<Fa
             other => exact_line(other),
         };
         let parts: Vec<String> = request.undisclosed.iter().map(|what| known(what).to_string()).collect();
-        facts.push(Fact::markup(t.fact_undisclosed, Markup::own(parts.join("<br>"))));
+        facts.push(Fact::markup(t.fact_undisclosed, Markup::trusted(parts.join("<br>"))));
     }
     let href = format!("/agents/{}", request.agent_id);
-    let agent = Markup::sentence("{agent}", &[("agent", Blank::Link(&href, &request.agent_name))]);
+    let agent = Markup::sentence("{agent}", &[("agent", PlaceholderValue::Link(&href, &request.agent_name))]);
     let agent = match &about.device {
         Some(device) => {
             let device = exact_line(device);
-            Markup::sentence(t.agent_on, &[("agent", Blank::Markup(&agent)), ("device", Blank::Markup(&device))])
+            Markup::sentence(
+                t.agent_on,
+                &[("agent", PlaceholderValue::Markup(&agent)), ("device", PlaceholderValue::Markup(&device))],
+            )
         }
         None => agent,
     };
@@ -156,20 +160,23 @@ fn facts(request: &PermissionRequest, about: &About, scene: Scene<'_>) -> Vec<Fa
     let channel = match request.channel_id {
         Some(channel) => {
             let href = format!("/channels/{channel}");
-            Markup::sentence("{id}", &[("id", Blank::Link(&href, &short(&channel.to_string())))])
+            Markup::sentence("{id}", &[("id", PlaceholderValue::Link(&href, &short(&channel.to_string())))])
         }
         None => Markup::text(t.over_http),
     };
     facts.push(Fact::markup(t.fact_channel, channel));
-    let waits = Markup::own(Took::so_far(request.requested_at, scene.now, t).to_string());
-    let since = [("waited", Blank::Markup(&waits)), ("at", Blank::When(When::clock(request.requested_at)))];
+    let waits = Markup::trusted(DurationElement::so_far(request.requested_at, scene.now, t).to_string());
+    let since = [
+        ("waited", PlaceholderValue::Markup(&waits)),
+        ("at", PlaceholderValue::When(TimeElement::clock(request.requested_at))),
+    ];
     facts.push(Fact::markup(t.fact_waits, Markup::sentence(t.waits_since, &since)));
     facts
 }
 
 /// What happens without an answer.
-fn otherwise(request: &PermissionRequest, t: &Text) -> Markup {
-    let at = |at: Timestamp| [("at", Blank::When(When::full(at)))];
+fn unanswered_outcome(request: &PermissionRequest, t: &Text) -> Markup {
+    let at = |at: Timestamp| [("at", PlaceholderValue::When(TimeElement::full(at)))];
     match (request.on_timeout, request.expires_at) {
         (OnTimeout::DenyAndHalt, Some(expires)) => Markup::sentence(t.else_halts, &at(expires)),
         (OnTimeout::DenyAndContinue, Some(expires)) => Markup::sentence(t.else_continues, &at(expires)),
@@ -185,9 +192,9 @@ fn subject(hex: &str) -> String {
     }
 }
 
-// === impl Risk ===
+// === impl RiskLabel ===
 
-impl Risk {
+impl RiskLabel {
     fn new(word: Option<&str>, t: &Text) -> Self {
         let word = word.map(str::trim).filter(|word| !word.is_empty());
         let known = |class, text| Self { class, word: Markup::text(text) };
@@ -215,28 +222,28 @@ impl Risk {
             format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"6\" height=\"{height}\" rx=\"1\"/>")
         };
         let bars: String = (0..3).map(bar).collect();
-        Markup::own(format!("<svg viewBox=\"0 0 22 12\" aria-hidden=\"true\">{bars}</svg>"))
+        Markup::trusted(format!("<svg viewBox=\"0 0 22 12\" aria-hidden=\"true\">{bars}</svg>"))
     }
 }
 
-// === impl Decided ===
+// === impl DecidedApprovalRow ===
 
-impl Decided {
+impl DecidedApprovalRow {
     /// `None` while it waits.
-    pub(crate) fn new(request: &PermissionRequest, scene: Scene<'_>) -> Option<Self> {
+    pub(crate) fn new(request: &PermissionRequest, scene: ViewContext<'_>) -> Option<Self> {
         let t = scene.t;
         let (class, icon) = match request.state {
-            State::Pending => return None,
-            State::Approved => ("done", "s-done"),
-            State::Denied => ("fail", "s-fail"),
-            State::Expired | State::Cancelled => ("stop", "s-stop"),
+            PermissionState::Pending => return None,
+            PermissionState::Approved => ("done", "s-done"),
+            PermissionState::Denied => ("fail", "s-fail"),
+            PermissionState::Expired | PermissionState::Cancelled => ("stop", "s-stop"),
         };
         let tool = exact_line(&request.tool);
         let input = input(request, t).brief;
         let blanks = [
-            ("agent", Blank::Text(&request.agent_name)),
-            ("tool", Blank::Markup(&tool)),
-            ("input", Blank::Markup(&input)),
+            ("agent", PlaceholderValue::Text(&request.agent_name)),
+            ("tool", PlaceholderValue::Markup(&tool)),
+            ("input", PlaceholderValue::Markup(&input)),
         ];
         Some(Self {
             id: request.permission_request_id.to_string(),
@@ -246,31 +253,37 @@ impl Decided {
             about: Markup::sentence(t.decided_about, &blanks),
             comment: request.comment.as_deref().filter(|comment| !comment.trim().is_empty()).map(exact),
             place: via(request, t),
-            at: When::clock(request.decided_at.unwrap_or(request.requested_at)),
+            at: TimeElement::clock(request.decided_at.unwrap_or(request.requested_at)),
         })
     }
 }
 
 /// Who settled it and how, as a sentence.
-pub(crate) fn verdict(request: &PermissionRequest, scene: Scene<'_>) -> Markup {
+pub(crate) fn verdict(request: &PermissionRequest, scene: ViewContext<'_>) -> Markup {
     let t = scene.t;
     let who = scene.caller(request.decided_by.as_deref().unwrap_or("system")).in_words();
-    let blanks = [("who", Blank::Text(&who)), ("scope", Blank::Text(scope(request.scope.unwrap_or_default(), t)))];
+    let blanks = [
+        ("who", PlaceholderValue::Text(&who)),
+        ("scope", PlaceholderValue::Text(scope(request.scope.unwrap_or_default(), t))),
+    ];
     let verdict = match (request.state, request.source) {
-        (State::Pending, _) => Markup::text(t.verdict_pending),
-        (State::Approved, Some(Source::Policy)) => Markup::text(t.verdict_granted),
-        (State::Denied, Some(Source::Policy)) => Markup::text(t.verdict_barred),
-        (State::Approved, _) => Markup::sentence(t.verdict_allowed, &blanks),
-        (State::Denied, _) => Markup::sentence(t.verdict_denied, &blanks),
-        (State::Expired, _) => match request.on_timeout {
+        (PermissionState::Pending, _) => Markup::text(t.verdict_pending),
+        (PermissionState::Approved, Some(DecisionSource::Policy)) => Markup::text(t.verdict_granted),
+        (PermissionState::Denied, Some(DecisionSource::Policy)) => Markup::text(t.verdict_barred),
+        (PermissionState::Approved, _) => Markup::sentence(t.verdict_allowed, &blanks),
+        (PermissionState::Denied, _) => Markup::sentence(t.verdict_denied, &blanks),
+        (PermissionState::Expired, _) => match request.on_timeout {
             OnTimeout::DenyAndContinue => Markup::text(t.verdict_expired_on),
             OnTimeout::DenyAndHalt | OnTimeout::KeepWaiting => Markup::text(t.verdict_expired),
         },
-        (State::Cancelled, _) => Markup::text(t.verdict_cancelled),
+        (PermissionState::Cancelled, _) => Markup::text(t.verdict_cancelled),
     };
     match request.until {
         Some(at) => {
-            let blanks = [("verdict", Blank::Markup(&verdict)), ("at", Blank::When(When::relative(at)))];
+            let blanks = [
+                ("verdict", PlaceholderValue::Markup(&verdict)),
+                ("at", PlaceholderValue::When(TimeElement::relative(at))),
+            ];
             Markup::sentence(t.verdict_until, &blanks)
         }
         None => verdict,
@@ -280,18 +293,18 @@ pub(crate) fn verdict(request: &PermissionRequest, scene: Scene<'_>) -> Markup {
 /// Over which surface and from where, if a person decided.
 fn via(request: &PermissionRequest, t: &Text) -> Option<Markup> {
     let surface = exact_line(request.decided_via.as_deref()?);
-    let via = ("via", Blank::Markup(&surface));
+    let via = ("via", PlaceholderValue::Markup(&surface));
     Some(match request.decided_from.as_deref() {
-        Some(from) => Markup::sentence(t.decided_from, &[via, ("from", Blank::Text(from))]),
+        Some(from) => Markup::sentence(t.decided_from, &[via, ("from", PlaceholderValue::Text(from))]),
         None => Markup::sentence(t.decided_via, &[via]),
     })
 }
 
-pub(crate) const fn scope(scope: Scope, t: &Text) -> &'static str {
+pub(crate) const fn scope(scope: DecisionScope, t: &Text) -> &'static str {
     match scope {
-        Scope::Once => t.scope_once,
-        Scope::Run => t.scope_run,
-        Scope::Conversation => t.scope_conversation,
-        Scope::Agent => t.scope_agent,
+        DecisionScope::Once => t.scope_once,
+        DecisionScope::Run => t.scope_run,
+        DecisionScope::Conversation => t.scope_conversation,
+        DecisionScope::Agent => t.scope_agent,
     }
 }

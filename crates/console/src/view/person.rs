@@ -3,39 +3,39 @@
 use attache_protocol::{
     Timestamp, UserId,
     wire::{
-        key::{Key, Role, Scope},
+        key::{Key, KeyScope, Role},
         user::User,
     },
 };
 
 use super::{
-    caller::short,
-    html::{Blank, Markup},
-    time::When,
+    actor::short,
+    html::{Markup, PlaceholderValue},
+    time::TimeElement,
 };
-use crate::text::{Office, Text, fill};
+use crate::text::{AdminText, Text, fill};
 
 /// The people that the viewer may know of.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct People {
+pub(crate) struct VisiblePeople {
     pub(crate) users: Vec<User>,
     pub(crate) me: Option<UserId>,
     pub(crate) more: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Person {
+pub(crate) struct PersonListRow {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) role: &'static str,
     pub(crate) password: &'static str,
     pub(crate) keys: usize,
-    pub(crate) since: When,
+    pub(crate) since: TimeElement,
     pub(crate) removed: Option<Markup>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct KeyLine {
+pub(crate) struct KeyListRow {
     pub(crate) id: String,
     pub(crate) short: String,
     pub(crate) name: String,
@@ -49,37 +49,37 @@ pub(crate) struct KeyLine {
 
 /// One entry of a list to choose from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct FormChoice {
     pub(crate) value: String,
     pub(crate) label: String,
     pub(crate) chosen: bool,
 }
 
-// === impl People ===
+// === impl VisiblePeople ===
 
-impl People {
+impl VisiblePeople {
     /// The name of a person, or the words for one that has none here.
-    pub(crate) fn name(&self, user: Option<UserId>, o: &'static Office) -> String {
+    pub(crate) fn name(&self, user: Option<UserId>, o: &'static AdminText) -> String {
         let Some(id) = user else { return o.nobody.to_owned() };
         let known = self.users.iter().find(|user| user.user_id == id).map(|user| user.name.as_str());
         known.unwrap_or(if self.me == Some(id) { o.you } else { o.somebody }).to_owned()
     }
 
     /// Everybody, after an entry for nobody.
-    pub(crate) fn choices(&self, nobody: &str, chosen: &str) -> Vec<Choice> {
-        let none = Choice { value: String::new(), label: nobody.to_owned(), chosen: chosen.is_empty() };
+    pub(crate) fn choices(&self, nobody: &str, chosen: &str) -> Vec<FormChoice> {
+        let none = FormChoice { value: String::new(), label: nobody.to_owned(), chosen: chosen.is_empty() };
         let named = self.users.iter().map(|user| {
             let value = user.user_id.to_string();
-            Choice { chosen: value == chosen, value, label: user.name.clone() }
+            FormChoice { chosen: value == chosen, value, label: user.name.clone() }
         });
         std::iter::once(none).chain(named).collect()
     }
 }
 
-// === impl Person ===
+// === impl PersonListRow ===
 
-impl Person {
-    pub(crate) fn new(user: &User, keys: &[Key], now: Timestamp, o: &'static Office) -> Self {
+impl PersonListRow {
+    pub(crate) fn new(user: &User, keys: &[Key], now: Timestamp, o: &'static AdminText) -> Self {
         let alive = |key: &&Key| key.user_id == Some(user.user_id) && !is_over(key, now);
         Self {
             id: user.user_id.to_string(),
@@ -87,20 +87,20 @@ impl Person {
             role: role(user.role, o),
             password: if user.has_password { o.has_password } else { o.no_password },
             keys: keys.iter().filter(alive).count(),
-            since: When::relative(user.created_at),
-            removed: user
-                .removed_at
-                .map(|at| Markup::sentence(o.person_removed, &[("at", Blank::When(When::relative(at)))])),
+            since: TimeElement::relative(user.created_at),
+            removed: user.removed_at.map(|at| {
+                Markup::sentence(o.person_removed, &[("at", PlaceholderValue::When(TimeElement::relative(at)))])
+            }),
         }
     }
 }
 
-// === impl KeyLine ===
+// === impl KeyListRow ===
 
-impl KeyLine {
-    pub(crate) fn new(key: &Key, people: &People, now: Timestamp, t: &'static Text) -> Self {
-        let o = &t.office;
-        let at = |at| Blank::When(When::relative(at));
+impl KeyListRow {
+    pub(crate) fn new(key: &Key, people: &VisiblePeople, now: Timestamp, t: &'static Text) -> Self {
+        let o = &t.admin;
+        let at = |at| PlaceholderValue::When(TimeElement::relative(at));
         let note = match (key.revoked_at, key.expires_at) {
             (Some(revoked), _) => Markup::sentence(t.key_revoked, &[("at", at(revoked))]),
             (None, Some(until)) if until <= now => Markup::sentence(o.key_over, &[("at", at(until))]),
@@ -129,7 +129,7 @@ fn is_over(key: &Key, now: Timestamp) -> bool {
     key.revoked_at.is_some() || key.expires_at.is_some_and(|at| at <= now)
 }
 
-pub(crate) const fn role(role: Role, o: &Office) -> &'static str {
+pub(crate) const fn role(role: Role, o: &AdminText) -> &'static str {
     match role {
         Role::Viewer => o.role_name_viewer,
         Role::Operator => o.role_name_operator,
@@ -138,18 +138,18 @@ pub(crate) const fn role(role: Role, o: &Office) -> &'static str {
     }
 }
 
-pub(crate) const fn scope(scope: Scope, o: &Office) -> &'static str {
+pub(crate) const fn scope(scope: KeyScope, o: &AdminText) -> &'static str {
     match scope {
-        Scope::Read => o.scope_read,
-        Scope::Call => o.scope_call,
-        Scope::Decide => o.scope_decide,
-        Scope::Manage => o.scope_manage,
-        Scope::Admin => o.scope_admin,
+        KeyScope::Read => o.scope_read,
+        KeyScope::Call => o.scope_call,
+        KeyScope::Decide => o.scope_decide,
+        KeyScope::Manage => o.scope_manage,
+        KeyScope::Admin => o.scope_admin,
     }
 }
 
 /// The roles that somebody with this one may give: none above their own.
-pub(crate) fn roles(own: Role, chosen: Role, t: &'static Text) -> Vec<Choice> {
+pub(crate) fn roles(own: Role, chosen: Role, t: &'static Text) -> Vec<FormChoice> {
     let label = |role| match role {
         Role::Viewer => t.role_viewer,
         Role::Operator => t.role_operator,
@@ -158,6 +158,10 @@ pub(crate) fn roles(own: Role, chosen: Role, t: &'static Text) -> Vec<Choice> {
     };
     let given = Role::ALL.into_iter().filter(|role| *role <= own);
     given
-        .map(|role| Choice { value: role.as_str().to_owned(), label: label(role).to_owned(), chosen: role == chosen })
+        .map(|role| FormChoice {
+            value: role.as_str().to_owned(),
+            label: label(role).to_owned(),
+            chosen: role == chosen,
+        })
         .collect()
 }

@@ -1,38 +1,38 @@
 //! A quota as bars: what is spent, what is set aside, and how much there is.
 
-use attache_protocol::{rules::quota::Measure, wire::usage::Quota};
+use attache_protocol::{rules::quota::QuotaMeasure, wire::usage::Quota};
 
 use super::{
-    amount::{self, MEASURES, full, word},
+    amount::{self, MEASURES, full, measure_label},
     chart::gauge,
-    html::{Blank, Markup},
-    time::When,
+    html::{Markup, PlaceholderValue},
+    time::TimeElement,
 };
-use crate::text::{Office, fill};
+use crate::text::{AdminText, fill};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Line {
+pub(crate) struct QuotaListRow {
     pub(crate) title: Markup,
     pub(crate) user: String,
     pub(crate) agent: String,
-    pub(crate) bars: Vec<Bar>,
+    pub(crate) bars: Vec<QuotaBar>,
     pub(crate) full: Option<Markup>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Bar {
+pub(crate) struct QuotaBar {
     pub(crate) measure: &'static str,
     pub(crate) spent: String,
     pub(crate) held: Option<String>,
     pub(crate) gauge: Markup,
 }
 
-// === impl Line ===
+// === impl QuotaListRow ===
 
-impl Line {
-    pub(crate) fn new(quota: &Quota, o: &'static Office) -> Self {
-        let user = quota.user_name.as_deref().map(|name| ("user", Blank::Text(name)));
-        let agent = quota.agent_name.as_deref().map(|name| ("agent", Blank::Text(name)));
+impl QuotaListRow {
+    pub(crate) fn new(quota: &Quota, o: &'static AdminText) -> Self {
+        let user = quota.user_name.as_deref().map(|name| ("user", PlaceholderValue::Text(name)));
+        let agent = quota.agent_name.as_deref().map(|name| ("agent", PlaceholderValue::Text(name)));
         let title = match (user, agent) {
             (None, None) => Markup::text(o.quota_everything),
             (Some(user), None) => Markup::sentence(o.quota_user, &[user]),
@@ -45,10 +45,10 @@ impl Line {
             .map(|(measure, limit)| {
                 let (spent, held) = used(quota, measure);
                 is_full |= spent.saturating_add(held) >= limit;
-                Bar::new(measure, (spent, held, limit), o)
+                QuotaBar::new(measure, (spent, held, limit), o)
             })
             .collect();
-        let at = [("at", Blank::When(When::full(quota.resets_at)))];
+        let at = [("at", PlaceholderValue::When(TimeElement::full(quota.resets_at)))];
         Self {
             title,
             user: quota.user_id.map(|id| id.to_string()).unwrap_or_default(),
@@ -59,13 +59,13 @@ impl Line {
     }
 }
 
-// === impl Bar ===
+// === impl QuotaBar ===
 
-impl Bar {
-    fn new(measure: Measure, (spent, held, limit): (u64, u64, u64), o: &'static Office) -> Self {
+impl QuotaBar {
+    fn new(measure: QuotaMeasure, (spent, held, limit): (u64, u64, u64), o: &'static AdminText) -> Self {
         let (spent_text, held_text) = (full(measure, spent), full(measure, held));
         let limit_text = full(measure, limit);
-        let measure = word(measure, o);
+        let measure = measure_label(measure, o);
         let blanks = [("measure", measure), ("spent", &*spent_text), ("held", &*held_text), ("limit", &*limit_text)];
         Self {
             measure,
@@ -76,18 +76,18 @@ impl Bar {
     }
 }
 
-fn limit(quota: &Quota, measure: Measure) -> Option<u64> {
+fn limit(quota: &Quota, measure: QuotaMeasure) -> Option<u64> {
     match measure {
-        Measure::Calls => quota.calls,
-        Measure::Tokens => quota.tokens,
-        Measure::Cost => quota.cost_usd.as_ref().map(amount::micro),
+        QuotaMeasure::Calls => quota.calls,
+        QuotaMeasure::Tokens => quota.tokens,
+        QuotaMeasure::Cost => quota.cost_usd.as_ref().map(amount::micro),
     }
 }
 
-fn used(quota: &Quota, measure: Measure) -> (u64, u64) {
+fn used(quota: &Quota, measure: QuotaMeasure) -> (u64, u64) {
     match measure {
-        Measure::Calls => (quota.spent.calls, quota.held.calls),
-        Measure::Tokens => (quota.spent.tokens, quota.held.tokens),
-        Measure::Cost => (amount::micro(&quota.spent.cost_usd), amount::micro(&quota.held.cost_usd)),
+        QuotaMeasure::Calls => (quota.spent.calls, quota.held.calls),
+        QuotaMeasure::Tokens => (quota.spent.tokens, quota.held.tokens),
+        QuotaMeasure::Cost => (amount::micro(&quota.spent.cost_usd), amount::micro(&quota.held.cost_usd)),
     }
 }

@@ -1,17 +1,17 @@
 //! A browser that is signed in, as a row.
 
-use attache_protocol::wire::{key::Key, session::Session};
+use attache_protocol::wire::{key::Key, session::ConsoleSession};
 
 use super::{
-    caller::short,
-    html::{Blank, Markup},
-    person::{People, role},
-    time::When,
+    actor::short,
+    html::{Markup, PlaceholderValue},
+    person::{VisiblePeople, role},
+    time::TimeElement,
 };
-use crate::text::{Office, fill};
+use crate::text::{AdminText, fill};
 
 #[derive(Debug, Clone)]
-pub(crate) struct SessionLine {
+pub(crate) struct SessionListRow {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) current: bool,
@@ -20,10 +20,10 @@ pub(crate) struct SessionLine {
     pub(crate) note: Markup,
 }
 
-// === impl SessionLine ===
+// === impl SessionListRow ===
 
-impl SessionLine {
-    pub(crate) fn new(session: &Session, people: &People, keys: &[Key], o: &'static Office) -> Self {
+impl SessionListRow {
+    pub(crate) fn new(session: &ConsoleSession, people: &VisiblePeople, keys: &[Key], o: &'static AdminText) -> Self {
         let opened = match session.opened_by {
             None => o.session_by_password.to_owned(),
             Some(opener) => {
@@ -35,7 +35,7 @@ impl SessionLine {
         let from = session.address.as_deref().map(|address| fill(o.session_from, &[("address", address)]));
         let how: Vec<&str> =
             [Some(role(session.role, o)), Some(opened.as_str()), from.as_deref()].into_iter().flatten().collect();
-        let at = |at| Blank::When(When::relative(at));
+        let at = |at| PlaceholderValue::When(TimeElement::relative(at));
         let until = session.expires_at.unwrap_or(session.created_at);
         Self {
             id: session.session_id.to_string(),

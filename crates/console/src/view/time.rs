@@ -9,13 +9,13 @@ use crate::text::Text;
 
 /// A moment, as a `<time>` element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct When {
+pub(crate) struct TimeElement {
     at: Timestamp,
-    form: Form,
+    form: TimeFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum TimeFormat {
     /// "3 minutes ago", as it becomes in the browser.
     Relative,
     /// The time of day, or the day when it is not today.
@@ -27,79 +27,79 @@ enum Form {
 
 /// How long something took, or takes until now; the latter ticks in the browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Took {
+pub(crate) struct DurationElement {
     since: Timestamp,
     text: String,
-    ticks: Ticks,
+    ticks: TickMode,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ticks {
+enum TickMode {
     Yes,
     No,
 }
 
-// === impl When ===
+// === impl TimeElement ===
 
-impl When {
+impl TimeElement {
     pub(crate) const fn relative(at: Timestamp) -> Self {
-        Self { at, form: Form::Relative }
+        Self { at, form: TimeFormat::Relative }
     }
 
     pub(crate) const fn clock(at: Timestamp) -> Self {
-        Self { at, form: Form::Clock }
+        Self { at, form: TimeFormat::Clock }
     }
 
     pub(crate) const fn full(at: Timestamp) -> Self {
-        Self { at, form: Form::Full }
+        Self { at, form: TimeFormat::Full }
     }
 
     /// Counts down in the browser.
-    pub(crate) const fn left(at: Timestamp) -> Self {
-        Self { at, form: Form::Left }
+    pub(crate) const fn countdown(at: Timestamp) -> Self {
+        Self { at, form: TimeFormat::Left }
     }
 }
 
-impl fmt::Display for When {
+impl fmt::Display for TimeElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = self.at.to_string();
         let day = exact.get(..10).unwrap_or(&exact);
         let clock = exact.get(11..19).unwrap_or_default();
         let (form, shown) = match self.form {
-            Form::Relative => ("relative", format!("{day} {clock} UTC")),
-            Form::Clock => ("clock", clock.to_owned()),
-            Form::Full => ("full", format!("{day} {clock} UTC")),
-            Form::Left => ("left", format!("{clock} UTC")),
+            TimeFormat::Relative => ("relative", format!("{day} {clock} UTC")),
+            TimeFormat::Clock => ("clock", clock.to_owned()),
+            TimeFormat::Full => ("full", format!("{day} {clock} UTC")),
+            TimeFormat::Left => ("left", format!("{clock} UTC")),
         };
         write!(f, "<time datetime=\"{exact}\" data-form=\"{form}\">{shown}</time>")
     }
 }
 
-impl HtmlSafe for When {}
+impl HtmlSafe for TimeElement {}
 
-// === impl Took ===
+// === impl DurationElement ===
 
-impl Took {
+impl DurationElement {
     pub(crate) fn between(since: Timestamp, until: Timestamp, t: &Text) -> Self {
-        Self { since, text: duration(until.since(since), t), ticks: Ticks::No }
+        Self { since, text: duration(until.since(since), t), ticks: TickMode::No }
     }
 
     /// From `since` on; `now` is what a page without scripts shows.
     pub(crate) fn so_far(since: Timestamp, now: Timestamp, t: &Text) -> Self {
-        Self { since, text: duration(now.since(since), t), ticks: Ticks::Yes }
+        Self { since, text: duration(now.since(since), t), ticks: TickMode::Yes }
     }
 }
 
-impl fmt::Display for Took {
+impl fmt::Display for DurationElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ticks {
-            Ticks::Yes => write!(f, "<time datetime=\"{}\" data-form=\"tick\">{}</time>", self.since, self.text),
-            Ticks::No => write!(f, "<span class=\"nowrap\">{}</span>", self.text),
+            TickMode::Yes => write!(f, "<time datetime=\"{}\" data-form=\"tick\">{}</time>", self.since, self.text),
+            TickMode::No => write!(f, "<span class=\"nowrap\">{}</span>", self.text),
         }
     }
 }
 
-impl HtmlSafe for Took {}
+impl HtmlSafe for DurationElement {}
 
 /// `0.4 s`, `12 s`, `9 m 44 s`, `1 h 44 m`, `3 d 4 h`, in the units of the catalogue.
 pub(crate) fn duration(duration: Duration, t: &Text) -> String {
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_time_is_exact_for_machines() {
         assert_eq!(
-            When::relative(Timestamp::from_millis(1_763_199_000_007)).to_string(),
+            TimeElement::relative(Timestamp::from_millis(1_763_199_000_007)).to_string(),
             "<time datetime=\"2025-11-15T09:30:00.007Z\" data-form=\"relative\">2025-11-15 09:30:00 UTC</time>"
         );
     }

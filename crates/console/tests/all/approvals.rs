@@ -1,22 +1,22 @@
 //! The approvals inbox without scripts: what a card shows, every way to decide, what is left behind.
 
-use attache_hub::control::{PageRequest, Place};
+use attache_hub::control::{DecisionOrigin, PageRequest};
 use attache_protocol::{
     Json,
-    rules::permission::{OnTimeout, Scope, State},
+    rules::permission::{DecisionScope, OnTimeout, PermissionState},
     wire::{
         account::AccountRequest,
         key::Role,
-        permission::{ApprovalPolicy, AskPermission, DecisionRequest},
+        permission::{ApprovalPolicy, CreatePermissionRequest, DecisionRequest},
     },
 };
 use axum::http::StatusCode;
 
-use crate::world::{Device, World, asking, between};
+use crate::world::{ConsoleDevice, ConsoleWorld, asking, between};
 
 const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)> [x](http://evil) \u{1b}[31m\u{202e}";
 
-async fn working(world: &World, agent: &str) -> (Device, attache_protocol::RunId) {
+async fn working(world: &ConsoleWorld, agent: &str) -> (ConsoleDevice, attache_protocol::RunId) {
     world.agent(agent).await;
     let device = world.pair(agent, "workstation-2", "claude_cli").await;
     let run = world.ask(agent, "Upgrade the parser").await;
@@ -27,7 +27,7 @@ async fn working(world: &World, agent: &str) -> (Device, attache_protocol::RunId
 fn yes() -> DecisionRequest {
     DecisionRequest {
         approved: true,
-        scope: Scope::Once,
+        scope: DecisionScope::Once,
         tool_pattern: None,
         until: None,
         this_channel_only: false,
@@ -37,7 +37,7 @@ fn yes() -> DecisionRequest {
 
 #[tokio::test]
 async fn a_card_shows_exactly_what_is_asked_and_what_happens_without_an_answer() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let first = device.ask(run, asking("Run", r#"{"command":"git push --force origin main","timeout":1.50}"#)).await;
     let edit = r#"{"file_path":"deploy/compose.yaml","old_string":"image: db:15.8\nports: []","new_string":"image: db:16.4\nports: []\nstop: 60s"}"#;
@@ -77,11 +77,11 @@ async fn a_card_shows_exactly_what_is_asked_and_what_happens_without_an_answer()
 
 #[tokio::test]
 async fn a_card_shows_what_would_change_and_what_is_not_told() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old <b>\n+new <script>alert(1)</script>\n";
     let (diff, undisclosed) = (Some(diff.to_owned()), vec!["input".to_owned(), "the <i>model</i>".to_owned()]);
-    device.ask(run, AskPermission { diff, undisclosed, ..asking("Edit", "{}") }).await;
+    device.ask(run, CreatePermissionRequest { diff, undisclosed, ..asking("Edit", "{}") }).await;
     let page = world.signed_in(Role::Operator).await.get("/approvals").await.body;
     for shown in [
         "old &lt;b&gt;",
@@ -101,7 +101,7 @@ async fn a_card_shows_what_would_change_and_what_is_not_told() {
 /// However much is asked, and in whatever form it takes most room on a page.
 #[tokio::test]
 async fn pages_of_large_requests_stay_below_five_megabytes() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let inputs = [
         format!(r#"{{"x":{}{}{}}}"#, "[".repeat(60), vec!["1"; 100_000].join(","), "]".repeat(60)),
@@ -112,7 +112,8 @@ async fn pages_of_large_requests_stay_below_five_megabytes() {
         ["\n".repeat(250_000), "\u{1}".repeat(250_000), format!("@@ -1,1 +1,120000 @@\n{}", "+\n".repeat(120_000))];
     let mut paths = vec!["/approvals".to_owned(), format!("/runs/{run}")];
     for number in 0..9 {
-        let request = AskPermission { diff: Some(diffs[number % 3].clone()), ..asking("Run", &inputs[number % 3]) };
+        let request =
+            CreatePermissionRequest { diff: Some(diffs[number % 3].clone()), ..asking("Run", &inputs[number % 3]) };
         paths.push(format!("/approvals/{}", device.ask(run, request).await.permission_request_id));
     }
     let visitor = world.signed_in(Role::Operator).await;
@@ -127,7 +128,7 @@ async fn pages_of_large_requests_stay_below_five_megabytes() {
 
 #[tokio::test]
 async fn what_happens_without_an_answer_follows_the_agents_policy() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     for (agent, on_timeout, words) in [
         ("waiter", OnTimeout::KeepWaiting, "There is no time limit"),
         ("goer", OnTimeout::DenyAndContinue, "means no, and the agent goes on without it."),
@@ -146,13 +147,13 @@ async fn what_happens_without_an_answer_follows_the_agents_policy() {
 
 #[tokio::test]
 async fn the_buttons_decide_once_for_the_run_and_no() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let visitor = world.signed_in(Role::Operator).await;
     for (answer, state, scope, location) in [
-        ("allow_once", State::Approved, Scope::Once, "/approvals?said=allowed"),
-        ("deny", State::Denied, Scope::Once, "/approvals?said=denied"),
-        ("allow_run", State::Approved, Scope::Run, "/approvals?said=allowed"),
+        ("allow_once", PermissionState::Approved, DecisionScope::Once, "/approvals?said=allowed"),
+        ("deny", PermissionState::Denied, DecisionScope::Once, "/approvals?said=denied"),
+        ("allow_run", PermissionState::Approved, DecisionScope::Run, "/approvals?said=allowed"),
     ] {
         let asked = device.ask(run, asking("Run", &format!("{{\"command\":\"{answer}\"}}"))).await;
         let path = format!("/approvals/{}", asked.permission_request_id);
@@ -182,12 +183,12 @@ async fn the_buttons_decide_once_for_the_run_and_no() {
     assert_eq!(forged.status, StatusCode::FORBIDDEN);
     let viewer = world.signed_in(Role::Viewer).await;
     assert_eq!(viewer.post(&path, &[("answer", "allow_once")]).await.status, StatusCode::FORBIDDEN);
-    assert_eq!(device.answer(run, &asked).await.state, State::Pending);
+    assert_eq!(device.answer(run, &asked).await.state, PermissionState::Pending);
 }
 
 #[tokio::test]
 async fn further_choices_leave_a_grant_that_is_listed_and_revoked() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let visitor = world.signed_in(Role::Operator).await;
     let asked = device.ask(run, asking("Run", r#"{"command":"one"}"#)).await;
@@ -204,7 +205,7 @@ async fn further_choices_leave_a_grant_that_is_listed_and_revoked() {
     assert_eq!(sent.header("location"), format!("/runs/{run}"));
     // The next one is answered without a person.
     let next = device.ask(run, asking("Run", r#"{"command":"two"}"#)).await;
-    assert_eq!(next.state, State::Approved);
+    assert_eq!(next.state, PermissionState::Approved);
     let page = visitor.get("/approvals").await.body;
     assert!(page.contains("Allows <code>R*</code>") && page.contains("<bdi>for this agent</bdi>"), "{page}");
     assert!(page.contains("Allowed by a standing answer"));
@@ -218,16 +219,16 @@ async fn further_choices_leave_a_grant_that_is_listed_and_revoked() {
     let page = visitor.get("/approvals").await.body;
     assert!(page.contains("<li class=\"gone\">") && !page.contains("/revoke\""));
     let last = device.ask(run, asking("Run", r#"{"command":"three"}"#)).await;
-    assert_eq!(last.state, State::Pending);
+    assert_eq!(last.state, PermissionState::Pending);
 }
 
 #[tokio::test]
 async fn whoever_is_late_is_told_who_decided_and_when() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let visitor = world.signed_in(Role::Operator).await;
     let asked = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;
-    let place = Place { via: "rest", from: Some("192.0.2.9".to_owned()) };
+    let place = DecisionOrigin { via: "rest", from: Some("192.0.2.9".to_owned()) };
     world.hub.decide(&world.owner, asked.permission_request_id, yes(), place).await.unwrap();
     let path = format!("/approvals/{}", asked.permission_request_id);
     let late = visitor.post(&path, &[("answer", "deny"), ("back", "approvals")]).await;
@@ -235,7 +236,7 @@ async fn whoever_is_late_is_told_who_decided_and_when() {
     assert!(late.body.contains("You were too late. Allowed <bdi>this once</bdi> by <bdi>owner</bdi>"), "{}", late.body);
     assert!(late.body.contains("over rest from <bdi>192.0.2.9</bdi>"), "{}", late.body);
     assert!(!late.body.contains("value=\"deny\""), "nothing is left to decide");
-    assert_eq!(device.answer(run, &asked).await.state, State::Approved);
+    assert_eq!(device.answer(run, &asked).await.state, PermissionState::Approved);
     // The same person saying the same again is not late.
     let asked = device.ask(run, asking("Run", r#"{"command":"pwd"}"#)).await;
     let path = format!("/approvals/{}", asked.permission_request_id);
@@ -246,7 +247,7 @@ async fn whoever_is_late_is_told_who_decided_and_when() {
 
 #[tokio::test]
 async fn what_an_agent_says_is_inert_wherever_it_is_shown() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let text = Json::of(HOSTILE);
     let tool = HOSTILE.replace('\u{1b}', "");
@@ -276,7 +277,7 @@ async fn what_an_agent_says_is_inert_wherever_it_is_shown() {
         assert!(page.contains("<i class=\"odd\">ESC</i>[31m<i class=\"odd\">U+202E</i>"), "{path} hides nothing");
         assert!(page.contains("&lt;script&gt;alert(1)"), "{path}");
     }
-    let place = Place { via: "rest", from: None };
+    let place = DecisionOrigin { via: "rest", from: None };
     let decision = DecisionRequest { comment: Some(HOSTILE.replace(['\u{1b}', '\u{202e}'], "")), ..yes() };
     world.hub.decide(&world.owner, asked.permission_request_id, decision, place).await.unwrap();
     for path in &pages {
@@ -286,7 +287,7 @@ async fn what_an_agent_says_is_inert_wherever_it_is_shown() {
 
 #[tokio::test]
 async fn the_run_page_decides_and_answers_in_place() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let visitor = world.signed_in(Role::Operator).await;
     let asked = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;
@@ -336,7 +337,7 @@ async fn the_run_page_decides_and_answers_in_place() {
 #[tokio::test]
 async fn what_is_known_of_a_run_on_its_device_is_told_in_words() {
     let listen = "127.0.0.1:7800".parse().unwrap();
-    let world = World::with(listen, |options| options.idle_after = std::time::Duration::ZERO).await;
+    let world = ConsoleWorld::with(listen, |options| options.idle_after = std::time::Duration::ZERO).await;
     let (device, run) = working(&world, "builder").await;
     let visitor = world.signed_in(Role::Viewer).await;
     let page = visitor.get(&format!("/runs/{run}")).await.body;

@@ -6,11 +6,11 @@ use axum::{
     http::{Request, StatusCode},
 };
 
-use crate::world::{World, between};
+use crate::world::{ConsoleWorld, between};
 
 #[tokio::test]
 async fn assets_are_immutable_and_pages_are_not_stored() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let visitor = world.signed_in(Role::Owner).await;
     let page = visitor.get("/runs").await;
     assert_eq!(page.header("cache-control"), "no-store");
@@ -36,7 +36,7 @@ async fn assets_are_immutable_and_pages_are_not_stored() {
 
 #[tokio::test]
 async fn every_module_that_a_module_imports_is_served() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let page = world.signed_in(Role::Owner).await.get("/runs").await;
     let base = format!("/assets/{}", between(&page.body, "/assets/", "/"));
     let pages = ["app.js", "approvals.js", "run.js", "runs.js", "pair.js"];

@@ -9,26 +9,26 @@ use attache_protocol::{
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 use crate::{
-    webdriver::Browser,
-    world::{World, between},
+    webdriver::WebdriverBrowser,
+    world::{ConsoleWorld, between},
 };
 
 /// A world that listens on a port.
-pub(crate) struct Site {
-    pub(crate) world: World,
+pub(crate) struct ListeningConsole {
+    pub(crate) world: ConsoleWorld,
     origin: String,
     stop: Option<oneshot::Sender<()>>,
     server: Option<JoinHandle<()>>,
     pub(crate) shots: PathBuf,
 }
 
-// === impl Site ===
+// === impl ListeningConsole ===
 
-impl Site {
+impl ListeningConsole {
     pub(crate) async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let world = World::at(address).await;
+        let world = ConsoleWorld::at(address).await;
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = attache_hub::serve(listener, world.router.clone(), world.hub.clone(), async {
             let _ = stopped.await;
@@ -39,7 +39,7 @@ impl Site {
         Self { world, origin: format!("http://{address}"), stop: Some(stop), server: Some(server), shots }
     }
 
-    pub(crate) async fn sign_in(&self, browser: &Browser) {
+    pub(crate) async fn sign_in(&self, browser: &WebdriverBrowser) {
         browser.go(&format!("{}/login?token={}", self.origin, self.world.login_token().await)).await;
         browser.wait("location.pathname === '/runs'").await;
     }
@@ -56,8 +56,8 @@ impl Site {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
-    let Some(browser) = Browser::open().await else { return };
-    let site = Site::new().await;
+    let Some(browser) = WebdriverBrowser::open().await else { return };
+    let site = ListeningConsole::new().await;
     let world = &site.world;
     site.sign_in(&browser).await;
     browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
@@ -141,8 +141,8 @@ async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_list_moves_without_jumping() {
-    let Some(browser) = Browser::open().await else { return };
-    let site = Site::new().await;
+    let Some(browser) = WebdriverBrowser::open().await else { return };
+    let site = ListeningConsole::new().await;
     let world = &site.world;
     world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
@@ -176,8 +176,8 @@ async fn the_list_moves_without_jumping() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_fits_a_phone_in_light_and_dark_without_a_complaint() {
-    let Some(browser) = Browser::open().await else { return };
-    let site = Site::new().await;
+    let Some(browser) = WebdriverBrowser::open().await else { return };
+    let site = ListeningConsole::new().await;
     let world = &site.world;
     let (run, failed) = furnish(world).await;
     browser.go(&site.at("/login")).await;
@@ -221,7 +221,7 @@ async fn every_page_fits_a_phone_in_light_and_dark_without_a_complaint() {
 }
 
 /// Agents, devices and runs in every state, so that a page has something to show.
-async fn furnish(world: &World) -> (attache_protocol::RunId, attache_protocol::RunId) {
+async fn furnish(world: &ConsoleWorld) -> (attache_protocol::RunId, attache_protocol::RunId) {
     for name in ["builder", "scribe", "crawler", "shell", "planner"] {
         world.agent(name).await;
     }
@@ -275,8 +275,8 @@ async fn furnish(world: &World) -> (attache_protocol::RunId, attache_protocol::R
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_hands_a_file_over_with_a_task() {
-    let Some(browser) = Browser::open().await else { return };
-    let site = Site::new().await;
+    let Some(browser) = WebdriverBrowser::open().await else { return };
+    let site = ListeningConsole::new().await;
     site.world.agent("builder").await;
     site.sign_in(&browser).await;
     let folder = tempfile::tempdir().unwrap();

@@ -1,22 +1,22 @@
 //! Approvals and channels in a real browser: live arrival, a decision while a run waits, and what an agent cannot do.
 
-use attache_hub::control::Place;
+use attache_hub::control::DecisionOrigin;
 use attache_protocol::{
     Json,
-    rules::permission::{Scope, State},
+    rules::permission::{DecisionScope, PermissionState},
     wire::permission::DecisionRequest,
 };
 
 use crate::{
-    browser::Site,
-    webdriver::Browser,
-    world::{World, asking},
+    browser::ListeningConsole,
+    webdriver::WebdriverBrowser,
+    world::{ConsoleWorld, asking},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_arrive_and_are_decided_without_a_reload() {
-    let Some(browser) = Browser::open().await else { return };
-    let site = Site::new().await;
+    let Some(browser) = WebdriverBrowser::open().await else { return };
+    let site = ListeningConsole::new().await;
     let world = &site.world;
     world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
@@ -51,19 +51,19 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     browser.click(&button).await;
     browser.wait("document.querySelector('.note.said')?.textContent.includes('Allowed. The agent goes on.')").await;
     let heard = device.answer(run, &first).await;
-    assert_eq!((heard.state, heard.comment.as_deref()), (State::Approved, Some("fine by me")));
+    assert_eq!((heard.state, heard.comment.as_deref()), (PermissionState::Approved, Some("fine by me")));
 
     // Somebody else decides the other one: it goes from the inbox and is in the history.
     browser.run("window.mark = 'the same page'").await;
     let no = DecisionRequest {
         approved: false,
-        scope: Scope::Once,
+        scope: DecisionScope::Once,
         tool_pattern: None,
         until: None,
         this_channel_only: false,
         comment: Some("not on main".to_owned()),
     };
-    let place = Place { via: "rest", from: None };
+    let place = DecisionOrigin { via: "rest", from: None };
     world.hub.decide(&world.owner, two, no.clone(), place).await.unwrap();
     browser.wait(&format!("document.getElementById('{two}') === null")).await;
     browser.wait("document.getElementById('history').textContent.includes('not on main')").await;
@@ -78,7 +78,7 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     browser.click(&format!("#{id}-more > summary")).await;
     browser.write(&format!("#{id}-more input[name=comment]"), "hm").await;
     let yes = DecisionRequest { approved: true, comment: None, ..no };
-    let place = Place { via: "rest", from: None };
+    let place = DecisionOrigin { via: "rest", from: None };
     world.hub.decide(&world.owner, id, yes, place).await.unwrap();
     browser
         .wait(&format!("document.querySelector('#{id}.gone .st')?.textContent.includes('Allowed this once by owner')"))
@@ -93,12 +93,12 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     browser.wait("document.querySelectorAll('#slips > [data-slip]').length === 1").await;
     browser.wait("!document.getElementById('slips').classList.contains('settling')").await;
     browser.write("body", "d").await;
-    assert_eq!(device.answer(run, &third).await.state, State::Pending);
+    assert_eq!(device.answer(run, &third).await.state, PermissionState::Pending);
     browser.write("body", "j").await;
     browser.wait("document.activeElement.matches('[data-slip]')").await;
     browser.write("[data-slip]", "d").await;
     browser.wait("document.querySelector('.note.said')?.textContent.includes('Denied')").await;
-    assert_eq!(device.answer(run, &third).await.state, State::Denied);
+    assert_eq!(device.answer(run, &third).await.state, PermissionState::Denied);
     assert_eq!(browser.complaints().await, Vec::<String>::new());
     drop(browser);
     site.close().await;
@@ -106,8 +106,8 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_waits_is_decided_and_answered_on_its_own_page() {
-    let Some(browser) = Browser::open().await else { return };
-    let site = Site::new().await;
+    let Some(browser) = WebdriverBrowser::open().await else { return };
+    let site = ListeningConsole::new().await;
     let world = &site.world;
     world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
@@ -144,8 +144,8 @@ async fn a_run_that_waits_is_decided_and_answered_on_its_own_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn channels_come_and_go_without_a_reload() {
-    let Some(browser) = Browser::open().await else { return };
-    let site = Site::new().await;
+    let Some(browser) = WebdriverBrowser::open().await else { return };
+    let site = ListeningConsole::new().await;
     let world = &site.world;
     world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
@@ -161,7 +161,7 @@ async fn channels_come_and_go_without_a_reload() {
     browser.wait(&format!("location.pathname === '/channels/{channel}'")).await;
     browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
     browser.run("window.mark = 'the same page'").await;
-    let context = attache_store::Context::new(world.owner.tenant, "test", world.hub.now());
+    let context = attache_store::WriteContext::new(world.owner.tenant, "test", world.hub.now());
     world.store.close_channel(context, channel, "heartbeat_timeout").await.unwrap();
     browser
         .wait("document.getElementById('channel-head').textContent.includes('nothing was heard for too long')")
@@ -175,8 +175,8 @@ async fn channels_come_and_go_without_a_reload() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_input_is_inert_in_a_real_browser() {
-    let Some(browser) = Browser::open().await else { return };
-    let site = Site::new().await;
+    let Some(browser) = WebdriverBrowser::open().await else { return };
+    let site = ListeningConsole::new().await;
     let world = &site.world;
     world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
@@ -214,8 +214,8 @@ async fn hostile_input_is_inert_in_a_real_browser() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn approvals_and_channels_fit_a_phone_in_light_and_dark() {
-    let Some(browser) = Browser::open().await else { return };
-    let site = Site::new().await;
+    let Some(browser) = WebdriverBrowser::open().await else { return };
+    let site = ListeningConsole::new().await;
     let world = &site.world;
     let (waits, asks, channel) = furnish(world).await;
     site.sign_in(&browser).await;
@@ -249,7 +249,9 @@ async fn approvals_and_channels_fit_a_phone_in_light_and_dark() {
 }
 
 /// Requests of every shape, grants, a history, channels, and runs that wait.
-async fn furnish(world: &World) -> (attache_protocol::RunId, attache_protocol::RunId, attache_protocol::ChannelId) {
+async fn furnish(
+    world: &ConsoleWorld,
+) -> (attache_protocol::RunId, attache_protocol::RunId, attache_protocol::ChannelId) {
     for name in ["builder", "scribe", "reviewer", "crawler"] {
         world.agent(name).await;
     }
@@ -267,7 +269,7 @@ async fn furnish(world: &World) -> (attache_protocol::RunId, attache_protocol::R
             this_channel_only: false,
             comment: comment.map(str::to_owned),
         };
-        let place = Place { via: "rest", from: Some("192.0.2.9".to_owned()) };
+        let place = DecisionOrigin { via: "rest", from: Some("192.0.2.9".to_owned()) };
         world.hub.decide(&world.owner, id, decision, place).await.unwrap();
     };
     let first = world.ask("builder", "Upgrade the parser to winnow 0.7").await;
@@ -278,11 +280,11 @@ async fn furnish(world: &World) -> (attache_protocol::RunId, attache_protocol::R
         request
     };
     let one = builder.ask(first, low("Run", r#"{"command":"cargo fuzz run lexer"}"#)).await;
-    decide(one.permission_request_id, true, Scope::Once, None, None).await;
+    decide(one.permission_request_id, true, DecisionScope::Once, None, None).await;
     let two = builder.ask(first, low("Run", r#"{"command":"rm -r docs/old"}"#)).await;
-    decide(two.permission_request_id, false, Scope::Once, None, Some("Move it instead.")).await;
+    decide(two.permission_request_id, false, DecisionScope::Once, None, Some("Move it instead.")).await;
     let three = builder.ask(first, low("Fetch", r#"{"url":"https://docs.rs/winnow"}"#)).await;
-    decide(three.permission_request_id, true, Scope::Agent, Some("Fetch"), None).await;
+    decide(three.permission_request_id, true, DecisionScope::Agent, Some("Fetch"), None).await;
     builder.ask(first, low("Fetch", r#"{"url":"https://docs.rs/nom"}"#)).await;
 
     let review = world.ask("reviewer", "Review parser/ for unsafe slicing").await;
@@ -299,6 +301,6 @@ async fn furnish(world: &World) -> (attache_protocol::RunId, attache_protocol::R
         asking("Run", r#"{"command":"git push --force-with-lease origin release/0.9","timeout_ms":60000}"#);
     request.request_id = Some("m1".to_owned());
     request.reason = Some("leaves the sandbox, rewrites history".to_owned());
-    world.hub.ask_permission(&builder.principal, first, request, Some(channel.id)).await.unwrap();
+    world.hub.request_permission(&builder.principal, first, request, Some(channel.id)).await.unwrap();
     (first, review, channel.id)
 }

@@ -1,13 +1,13 @@
 //! Channels without scripts: the list, one channel, and the ways to it.
 
 use attache_protocol::wire::key::Role;
-use attache_store::Context;
+use attache_store::WriteContext;
 
-use crate::world::{World, asking};
+use crate::world::{ConsoleWorld, asking};
 
 #[tokio::test]
 async fn channels_are_listed_filtered_and_shown_with_everything_that_they_are() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await;
     world.agent("idle").await;
     let visitor = world.signed_in(Role::Viewer).await;
@@ -43,7 +43,7 @@ async fn channels_are_listed_filtered_and_shown_with_everything_that_they_are() 
     assert!(page.contains(&format!("href=\"/channels/{}\"", channel.id)), "the agent leads to its channel");
     assert!(visitor.get("/agents/idle").await.body.contains("none: its device asks over HTTP"));
 
-    let context = Context::new(world.owner.tenant, "test", world.hub.now());
+    let context = WriteContext::new(world.owner.tenant, "test", world.hub.now());
     world.store.close_channel(context, channel.id, "odd <b>\u{1b}reason").await.unwrap();
     let page = visitor.get(&format!("/channels/{}", channel.id)).await.body;
     assert!(page.contains("Not connected") && page.contains("odd &lt;b&gt;<i class=\"odd\">ESC</i>reason"), "{page}");
@@ -51,12 +51,12 @@ async fn channels_are_listed_filtered_and_shown_with_everything_that_they_are() 
 
 #[tokio::test]
 async fn the_events_of_a_channel_page_backwards() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
     let channel = device.open_channel(&world).await;
     for number in 0..120 {
-        let context = Context::new(world.owner.tenant, device.principal.actor(), world.hub.now());
+        let context = WriteContext::new(world.owner.tenant, device.principal.actor(), world.hub.now());
         let message = attache_protocol::Json::of(&format!("message {number}"));
         world.store.channel_message(context, channel.id, message).await.unwrap();
     }
@@ -64,7 +64,7 @@ async fn the_events_of_a_channel_page_backwards() {
     device.claim().await;
     let mut request = asking("Run", r#"{"command":"ls"}"#);
     request.request_id = Some("1".to_owned());
-    let asked = world.hub.ask_permission(&device.principal, run, request, Some(channel.id)).await.unwrap();
+    let asked = world.hub.request_permission(&device.principal, run, request, Some(channel.id)).await.unwrap();
     let visitor = world.signed_in(Role::Viewer).await;
     let mut path = format!("/channels/{}", channel.id);
     let mut seen = Vec::new();

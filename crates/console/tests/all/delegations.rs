@@ -4,18 +4,21 @@ use std::time::Duration;
 
 use attache_protocol::{
     DelegationId,
-    rules::delegation::Status,
+    rules::delegation::DelegationStatus,
     wire::{
-        awcp::{AccessMode, ErrorCode},
-        delegation::{Change, ChangedPath, Changes, DiffStat, Failure, Outcome, Projection},
+        awcp::{AccessMode, AwcpErrorCode},
+        delegation::{
+            ChangedPath, DelegationFailure, DelegationOutcome, DelegationProjection, DiffStat, FileChangeKind,
+            FolderChanges,
+        },
         key::Role,
     },
 };
 use axum::http::StatusCode;
 
-use crate::world::World;
+use crate::world::ConsoleWorld;
 
-fn projection(world: &World, status: Status) -> Projection {
+fn projection(world: &ConsoleWorld, status: DelegationStatus) -> DelegationProjection {
     let now = world.hub.now();
     let file = |path: &str, change, also_changed_here| ChangedPath {
         path: path.to_owned(),
@@ -25,7 +28,7 @@ fn projection(world: &World, status: Status) -> Projection {
         also_changed_here,
         run_by: None,
     };
-    Projection {
+    DelegationProjection {
         status,
         description: "review <b>\u{1b}parser".to_owned(),
         peer_url: "https://hub.example/a2a/reviewer".to_owned(),
@@ -38,11 +41,11 @@ fn projection(world: &World, status: Status) -> Projection {
         waits_for: None,
         progress: Some("reads src/lexer.rs".to_owned()),
         result: None,
-        changes: Some(Changes {
+        changes: Some(FolderChanges {
             changed_paths: vec![
-                file("src/lexer.rs", Change::Modified, false),
-                file("src/<i>.rs", Change::Added, true),
-                file("old.rs", Change::Removed, false),
+                file("src/lexer.rs", FileChangeKind::Modified, false),
+                file("src/<i>.rs", FileChangeKind::Added, true),
+                file("old.rs", FileChangeKind::Removed, false),
             ],
             diff_stat: DiffStat { files_changed: 3, insertions: 36, deletions: 15 },
             truncated: true,
@@ -52,11 +55,11 @@ fn projection(world: &World, status: Status) -> Projection {
 
 #[tokio::test]
 async fn a_delegation_is_listed_shown_and_taken_back() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let viewer = world.signed_in(Role::Viewer).await;
     assert!(viewer.get("/delegations").await.body.contains("No delegation yet"));
     let id = DelegationId::from_uuid(world.hub.env().uuid());
-    world.hub.publish_delegation(&world.owner, id, projection(&world, Status::Running)).await.unwrap();
+    world.hub.publish_delegation(&world.owner, id, projection(&world, DelegationStatus::Running)).await.unwrap();
     let path = format!("/delegations/{id}");
     for role in Role::ALL {
         let visitor = world.signed_in(role).await;
@@ -98,24 +101,30 @@ async fn a_delegation_is_listed_shown_and_taken_back() {
 
 #[tokio::test]
 async fn how_it_ended_is_shown() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let owner = world.signed_in(Role::Owner).await;
-    let result = |error| Outcome {
+    let result = |error| DelegationOutcome {
         final_summary: Some("the parser is safe".to_owned()),
         highlights: vec!["no blind slices".to_owned()],
         notes: Some("tests added".to_owned()),
         full_output: None,
         error,
     };
-    let failure =
-        Failure { code: ErrorCode::MountFailed, message: "sshfs said no".to_owned(), hint: "install sshfs".to_owned() };
+    let failure = DelegationFailure {
+        code: AwcpErrorCode::MountFailed,
+        message: "sshfs said no".to_owned(),
+        hint: "install sshfs".to_owned(),
+    };
     for (status, error, shown) in [
-        (Status::Completed, None, ["Completed", "the parser is safe", "no blind slices", "tests added"]),
-        (Status::Error, Some(failure), ["Failed", "MOUNT_FAILED", "sshfs said no", "install sshfs"]),
+        (DelegationStatus::Completed, None, ["Completed", "the parser is safe", "no blind slices", "tests added"]),
+        (DelegationStatus::Error, Some(failure), ["Failed", "MOUNT_FAILED", "sshfs said no", "install sshfs"]),
     ] {
         let id = DelegationId::from_uuid(world.hub.env().uuid());
-        let ended =
-            Projection { ended_at: Some(world.hub.now()), result: Some(result(error)), ..projection(&world, status) };
+        let ended = DelegationProjection {
+            ended_at: Some(world.hub.now()),
+            result: Some(result(error)),
+            ..projection(&world, status)
+        };
         world.hub.publish_delegation(&world.owner, id, ended).await.unwrap();
         let page = owner.get(&format!("/delegations/{id}")).await.body;
         for word in shown {

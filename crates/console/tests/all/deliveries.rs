@@ -1,16 +1,16 @@
 //! Deliveries: the list, one of them, sending again, and the way there from a run.
 
-use attache_client::egress::{Guard, Policy};
+use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::control::DeliveryQuery;
 use attache_protocol::wire::{key::Role, run::CreateRunRequest};
 use axum::http::StatusCode;
 
-use crate::world::World;
+use crate::world::ConsoleWorld;
 
 #[tokio::test]
 async fn a_callback_is_listed_shown_and_sent_again() {
-    let world = World::with("127.0.0.1:7800".parse().unwrap(), |options| {
-        options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
+    let world = ConsoleWorld::with("127.0.0.1:7800".parse().unwrap(), |options| {
+        options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
     })
     .await;
     world.agent("builder").await;

@@ -13,9 +13,9 @@ use axum::{
 };
 
 use crate::{
-    browser::Site,
-    webdriver::Browser,
-    world::{Answer, Visitor, World, between},
+    browser::ListeningConsole,
+    webdriver::WebdriverBrowser,
+    world::{ConsoleWorld, PageAnswer, TestVisitor, between},
 };
 
 /// Files of `docs/` that are for people who change the code, and are not served.
@@ -35,14 +35,14 @@ fn slugs() -> Vec<String> {
 }
 
 /// Somebody who is not signed in, before the whole site.
-async fn stranger() -> (World, Visitor) {
-    let mut world = World::new().await;
+async fn stranger() -> (ConsoleWorld, TestVisitor) {
+    let mut world = ConsoleWorld::new().await;
     world.router = attache_hub::router(world.hub.clone()).merge(world.router.clone());
     let visitor = world.visitor();
     (world, visitor)
 }
 
-async fn ask(visitor: &Visitor, path: &str, headers: &[(&str, &str)]) -> Answer {
+async fn ask(visitor: &TestVisitor, path: &str, headers: &[(&str, &str)]) -> PageAnswer {
     let request = headers.iter().fold(Request::get(path), |request, (name, value)| request.header(*name, *value));
     visitor.send(request, Body::empty()).await
 }
@@ -155,8 +155,8 @@ fn assert_well_formed(html: &str, path: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_fit_a_phone_in_light_and_dark_and_a_block_can_be_copied() {
-    let Some(browser) = Browser::open().await else { return };
-    let site = Site::new().await;
+    let Some(browser) = WebdriverBrowser::open().await else { return };
+    let site = ListeningConsole::new().await;
     let pages: Vec<_> = slugs().into_iter().map(|slug| format!("/docs/{slug}")).chain(["/docs".to_owned()]).collect();
     for theme in ["light", "dark"] {
         browser.size(1280, 1400).await;
@@ -181,7 +181,7 @@ async fn pages_fit_a_phone_in_light_and_dark_and_a_block_can_be_copied() {
 #[tokio::test]
 async fn every_link_leads_somewhere() {
     let (_world, visitor) = stranger().await;
-    let mut pages: BTreeMap<String, Answer> = BTreeMap::new();
+    let mut pages: BTreeMap<String, PageAnswer> = BTreeMap::new();
     let mut waiting = vec!["/docs".to_owned()];
     let mut broken = BTreeSet::new();
     let mut anchors = BTreeSet::new();

@@ -5,7 +5,7 @@ use attache_protocol::{
     wire::{account::AccountRequest, key::Role, run::ProgressRequest},
 };
 
-use crate::world::World;
+use crate::world::ConsoleWorld;
 
 const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>";
 
@@ -23,7 +23,7 @@ fn assert_inert(body: &str, path: &str) {
 
 #[tokio::test]
 async fn hostile_names_tasks_and_output_are_inert_everywhere() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await;
     let id = agent.agent_id.to_string();
     let update = AccountRequest {

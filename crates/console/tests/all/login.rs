@@ -9,11 +9,11 @@ use axum::{
     http::{Request, StatusCode},
 };
 
-use crate::world::World;
+use crate::world::ConsoleWorld;
 
 #[tokio::test]
 async fn a_link_signs_in_once_and_looking_at_it_changes_nothing() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let token = world.login_token().await;
     let mut visitor = world.visitor();
 
@@ -45,7 +45,7 @@ async fn a_link_signs_in_once_and_looking_at_it_changes_nothing() {
 
 #[tokio::test]
 async fn a_password_signs_in_and_a_wrong_one_says_no_more_than_that() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let request = CreateUserRequest {
         name: "ada".to_owned(),
         role: Some(Role::Viewer),
@@ -82,7 +82,7 @@ async fn a_password_signs_in_and_a_wrong_one_says_no_more_than_that() {
 /// Whoever guesses sessions is told so only a few times a minute, like whoever guesses passwords or keys.
 #[tokio::test]
 async fn wrong_cookies_are_counted() {
-    let world = World::with("127.0.0.1:7800".parse().unwrap(), |options| options.failures_per_minute = 10).await;
+    let world = ConsoleWorld::with("127.0.0.1:7800".parse().unwrap(), |options| options.failures_per_minute = 10).await;
     let signed_in = world.signed_in(Role::Viewer).await;
     let guess = async |number: usize| {
         let request = Request::get("/runs").header("cookie", format!("attache_session=cs_{number:064x}"));
@@ -101,7 +101,7 @@ async fn wrong_cookies_are_counted() {
 
 #[tokio::test]
 async fn passwords_that_are_tried_at_once_are_counted_before_they_are_judged() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let guess = async |number: usize| {
         let password = format!("wrong-guess-{number:04}");
         world.visitor().post_bare("/login", &[("name", "ada"), ("password", &password)], &[]).await.status
@@ -113,7 +113,7 @@ async fn passwords_that_are_tried_at_once_are_counted_before_they_are_judged() {
 
 #[tokio::test]
 async fn over_tls_the_cookie_is_bound_to_the_host() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let options = attache_console::Options::for_origin("https://hub.example");
     let router = attache_console::router(world.hub.clone(), options);
     let token = world.login_token().await;
@@ -127,7 +127,7 @@ async fn over_tls_the_cookie_is_bound_to_the_host() {
 
 #[tokio::test]
 async fn a_hub_that_speaks_tls_gives_cookies_for_tls_alone() {
-    let world = World::with("127.0.0.1:7800".parse().unwrap(), |options| {
+    let world = ConsoleWorld::with("127.0.0.1:7800".parse().unwrap(), |options| {
         let certificate = attache_hub::Certificate::SelfSigned { names: vec!["localhost".to_owned()] };
         let env = attache_protocol::env::Env::system();
         options.tls = Some(attache_hub::Tls::open(&options.data, certificate, &env).unwrap());
@@ -163,7 +163,7 @@ fn forms() -> Vec<String> {
 
 #[tokio::test]
 async fn no_form_is_taken_without_the_token_of_its_session() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let visitor = world.signed_in(Role::Owner).await;
     let forms = forms();
     assert!(forms.len() > 12 && forms.contains(&"/settings/keys".to_owned()), "{forms:?}");
@@ -181,7 +181,7 @@ async fn no_form_is_taken_without_the_token_of_its_session() {
 
 #[tokio::test]
 async fn nobody_sees_a_page_without_a_session() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let visitor = world.visitor();
     for path in ["/runs", "/agents", "/audit", "/settings", "/pair?code=ABCD-EFGH", "/runs/new", "/live"] {
         let answer = visitor.get(path).await;
@@ -195,7 +195,7 @@ async fn nobody_sees_a_page_without_a_session() {
 
 #[tokio::test]
 async fn a_form_of_another_session_or_site_changes_nothing() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (mine, theirs) = (world.signed_in(Role::Owner).await, world.signed_in(Role::Owner).await);
     let page = theirs.get("/settings").await;
     let foreign = crate::world::between(&page.body, "name=\"csrf\" value=\"", "\"").to_owned();

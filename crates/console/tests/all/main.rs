@@ -5,8 +5,8 @@
 mod approvals;
 mod assets;
 mod browser;
+mod browser_admin;
 mod browser_approvals;
-mod browser_office;
 mod channels;
 mod delegations;
 mod deliveries;

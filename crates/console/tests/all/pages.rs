@@ -1,8 +1,8 @@
 //! Every page for every role: what it shows, what it offers, how it is paged.
 
-use attache_hub::control::Place;
+use attache_hub::control::DecisionOrigin;
 use attache_protocol::{
-    rules::permission::Scope,
+    rules::permission::DecisionScope,
     wire::{key::Role, permission::DecisionRequest, run::CreateRunRequest},
 };
 use axum::{
@@ -10,14 +10,14 @@ use axum::{
     http::{Request, StatusCode},
 };
 
-use crate::world::{Answer, Visitor, World, asking, between};
+use crate::world::{ConsoleWorld, PageAnswer, TestVisitor, asking, between};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 #[tokio::test]
 async fn every_page_renders_for_every_role_with_its_headers() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
     let channel = device.open_channel(&world).await;
@@ -115,7 +115,7 @@ async fn a_path_that_nobody_serves_is_a_page_too() {
 
 #[tokio::test]
 async fn the_list_pages_by_cursor_and_keeps_its_filters_in_the_address() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     world.agent("scribe").await;
     for number in 0..120 {
@@ -146,7 +146,7 @@ async fn the_list_pages_by_cursor_and_keeps_its_filters_in_the_address() {
 
 #[tokio::test]
 async fn the_run_page_says_why_it_waits_and_how_it_ended() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     let visitor = world.signed_in(Role::Operator).await;
     let first = world.ask("builder", "first\nwith a second line").await;
@@ -197,7 +197,7 @@ async fn the_run_page_says_why_it_waits_and_how_it_ended() {
 
 #[tokio::test]
 async fn a_key_is_shown_once_and_the_log_shows_who_made_it() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let visitor = world.signed_in(Role::Owner).await;
     let page = visitor.post("/settings/keys", &[("name", "ci"), ("role", "viewer")]).await;
     let secret = between(&page.body, "id=\"secret\">", "<").to_owned();
@@ -216,7 +216,7 @@ async fn a_key_is_shown_once_and_the_log_shows_who_made_it() {
 
 #[tokio::test]
 async fn the_log_pages_backwards_without_a_gap() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     for number in 0..130 {
         world.ask("builder", &format!("task {number}")).await;
@@ -244,7 +244,7 @@ async fn the_log_pages_backwards_without_a_gap() {
 
 #[tokio::test]
 async fn the_theme_is_kept_without_scripts() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let mut visitor = world.signed_in(Role::Viewer).await;
     assert!(!visitor.get("/runs").await.body.contains("data-theme"));
     let saved = visitor.post("/settings/theme", &[("theme", "dark")]).await;
@@ -254,13 +254,13 @@ async fn the_theme_is_kept_without_scripts() {
 
 #[tokio::test]
 async fn artifacts_are_saved_never_shown_and_long_output_is_folded() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
     let run = world.ask("builder", "make a page").await;
     device.claim().await;
     device.say(run, &"x".repeat(20 * 1024)).await;
-    let upload = attache_hub::control::Upload {
+    let upload = attache_hub::control::ArtifactUpload {
         name: "evil \"page\".html".to_owned(),
         media_type: Some("text/html".to_owned()),
     };
@@ -285,7 +285,7 @@ async fn artifacts_are_saved_never_shown_and_long_output_is_folded() {
 
 #[tokio::test]
 async fn people_and_devices_are_called_by_their_names() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     let device = world.pair("builder", "workbench", "claude_cli").await;
     let (_, ada) = world.person("ada", Role::Operator).await;
@@ -293,10 +293,10 @@ async fn people_and_devices_are_called_by_their_names() {
     let run = world.ask_with(&ada, "builder", "Publish it", CreateRunRequest::default()).await;
     assert_eq!(device.claim().await, run);
     let request = device.ask(run, asking("Run", r#"{"command":"cargo publish"}"#)).await;
-    let place = Place { via: "api", from: None };
+    let place = DecisionOrigin { via: "api", from: None };
     let yes = DecisionRequest {
         approved: true,
-        scope: Scope::Once,
+        scope: DecisionScope::Once,
         tool_pattern: None,
         until: None,
         this_channel_only: false,
@@ -321,7 +321,7 @@ async fn people_and_devices_are_called_by_their_names() {
 }
 
 /// A form with files, as a browser sends it.
-async fn send_files(visitor: &Visitor, fields: &[(&str, &str)], files: &[(&str, &[u8])]) -> Answer {
+async fn send_files(visitor: &TestVisitor, fields: &[(&str, &str)], files: &[(&str, &[u8])]) -> PageAnswer {
     let page = visitor.get("/settings").await;
     let token = between(&page.body, "name=\"csrf\" value=\"", "\"").to_owned();
     let mut body = Vec::new();
@@ -341,7 +341,7 @@ async fn send_files(visitor: &Visitor, fields: &[(&str, &str)], files: &[(&str, 
 
 #[tokio::test]
 async fn files_go_with_a_task_small_ones_in_it_and_large_ones_as_artifacts() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await.agent_id.to_string();
     let visitor = world.signed_in(Role::Operator).await;
     let fields = [("agent", agent.as_str()), ("text", "Look at this\r\nand that"), ("key", "k1")];

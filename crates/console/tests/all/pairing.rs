@@ -6,11 +6,11 @@ use attache_protocol::{
 };
 use axum::http::StatusCode;
 
-use crate::world::{LOCAL, World, between};
+use crate::world::{ConsoleWorld, LOCAL, between};
 
 #[tokio::test]
 async fn the_dialog_shows_the_code_once_and_flips_when_the_device_has_joined() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await.agent_id;
     let visitor = world.signed_in(Role::Owner).await;
     let page = visitor.post(&format!("/agents/{agent}/pairing-codes"), &[]).await;
@@ -56,7 +56,7 @@ async fn the_dialog_shows_the_code_once_and_flips_when_the_device_has_joined() {
     assert_eq!(runtimes.iter().map(|runtime| runtime.state).collect::<Vec<_>>(), [RuntimeState::Revoked]);
 }
 
-async fn wanting(world: &World) -> String {
+async fn wanting(world: &ConsoleWorld) -> String {
     let labels = Some(Json::from_text(r#"{"host_type":"hermes"}"#).unwrap());
     let request = PairingRequest { device_name: Some("rack node".to_owned()), labels };
     world.hub.request_pairing(LOCAL, request).await.unwrap().pairing_code
@@ -64,7 +64,7 @@ async fn wanting(world: &World) -> String {
 
 #[tokio::test]
 async fn a_device_that_shows_a_code_is_confirmed_for_an_old_or_a_new_agent_or_rejected() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await.agent_id.to_string();
     let visitor = world.signed_in(Role::Owner).await;
 

@@ -1,16 +1,16 @@
 //! People and keys: what each role is offered, what the forms do, and what stays when they are refused.
 
 use attache_hub::control::PageRequest;
-use attache_protocol::wire::key::{Role, Scope};
+use attache_protocol::wire::key::{KeyScope, Role};
 use axum::http::StatusCode;
 
-use crate::world::{World, between};
+use crate::world::{ConsoleWorld, between};
 
 const HOSTILE: &str = "<script>alert(1)</script>";
 
 #[tokio::test]
 async fn an_admin_adds_changes_and_removes_people() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (_, admin) = world.person("root", Role::Admin).await;
     let fields = [("name", "alice"), ("role", "viewer"), ("password", "correct horse battery")];
     let added = admin.post("/people", &fields).await;
@@ -40,7 +40,7 @@ async fn an_admin_adds_changes_and_removes_people() {
 
 #[tokio::test]
 async fn a_refused_form_keeps_what_was_typed_but_no_password() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let owner = world.signed_in(Role::Owner).await;
     for name in [HOSTILE, "two words", ""] {
         let fields = [("name", name), ("role", "admin"), ("password", "correct horse battery")];
@@ -60,7 +60,7 @@ async fn a_refused_form_keeps_what_was_typed_but_no_password() {
 
 #[tokio::test]
 async fn people_see_themselves_and_change_their_own_password() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (_, bob) = world.person("bob", Role::Viewer).await;
     let (alice, visitor) = world.person("alice", Role::Operator).await;
     let page = visitor.get("/people").await.body;
@@ -88,7 +88,7 @@ async fn people_see_themselves_and_change_their_own_password() {
 
 #[tokio::test]
 async fn a_key_has_a_user_scopes_and_an_end() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let (alice, operator) = world.person("alice", Role::Operator).await;
     let owner = world.signed_in(Role::Owner).await;
     let user = alice.user_id.to_string();
@@ -106,7 +106,7 @@ async fn a_key_has_a_user_scopes_and_an_end() {
     let keys = world.hub.keys(&world.owner, PageRequest::default()).await.unwrap().api_keys;
     let made = keys.iter().find(|key| key.name == "ci").unwrap();
     assert_eq!((made.role, made.user_id), (Role::Viewer, Some(alice.user_id)));
-    assert_eq!(made.scopes, Some(vec![Scope::Read, Scope::Call]));
+    assert_eq!(made.scopes, Some(vec![KeyScope::Read, KeyScope::Call]));
     assert_eq!(made.expires_at.unwrap().since(made.created_at).as_secs().div_ceil(86_400), 7);
     let page = owner.get(&format!("/people/{user}")).await.body;
     assert!(page.contains("viewer, for alice") && page.contains("see, call agents"), "{page}");
@@ -139,7 +139,7 @@ async fn a_key_has_a_user_scopes_and_an_end() {
 
 #[tokio::test]
 async fn an_operator_manages_the_agents_that_are_theirs() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let foreign = world.agent("builder").await;
     let (alice, visitor) = world.person("alice", Role::Operator).await;
     visitor.post("/agents", &[("name", "helper")]).await;

@@ -3,14 +3,14 @@
 use attache_protocol::wire::{access::SetAccessRules, key::Role};
 use axum::http::StatusCode;
 
-use crate::world::{World, between};
+use crate::world::{ConsoleWorld, between};
 
 const RULES: &str =
     "agents:\n  \"*\":\n    can_access:\n      - resources/public/*\n    cannot_access:\n      - agents/vault\n";
 
 #[tokio::test]
 async fn rules_are_put_in_force_and_asked() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     world.agent("vault").await;
     let admin = world.signed_in(Role::Admin).await;
@@ -48,7 +48,7 @@ async fn rules_are_put_in_force_and_asked() {
 
 #[tokio::test]
 async fn a_mistake_is_shown_at_its_line_and_nothing_changes() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let owner = world.signed_in(Role::Owner).await;
     let text = "agents:\n  \"*\":\n    can_acess:\n      - <script>alert(1)</script>\n    cannot_access: [nowhere/*]\n";
     let page = owner.post("/rules", &[("do", "save"), ("text", text), ("version", "0")]).await;
@@ -65,7 +65,7 @@ async fn a_mistake_is_shown_at_its_line_and_nothing_changes() {
 
 #[tokio::test]
 async fn whoever_comes_second_is_told_and_keeps_their_text() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let owner = world.signed_in(Role::Owner).await;
     let before = between(&owner.get("/rules").await.body, "name=\"version\" value=\"", "\"").to_owned();
     let theirs = SetAccessRules { text: RULES.to_owned(), version: None };
@@ -84,7 +84,7 @@ async fn whoever_comes_second_is_told_and_keeps_their_text() {
 
 #[tokio::test]
 async fn rules_are_for_admins() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     for role in [Role::Viewer, Role::Operator] {
         let visitor = world.signed_in(role).await;
         assert!(!visitor.get("/settings").await.body.contains("href=\"/rules\""));
@@ -101,7 +101,8 @@ async fn a_file_is_named_and_what_is_wrong_with_it_is_told() {
     let file = folder.path().join("permissions.yaml");
     std::fs::write(&file, RULES).unwrap();
     let permissions = file.clone();
-    let world = World::with("127.0.0.1:7800".parse().unwrap(), |options| options.permissions = Some(permissions)).await;
+    let world =
+        ConsoleWorld::with("127.0.0.1:7800".parse().unwrap(), |options| options.permissions = Some(permissions)).await;
     let owner = world.signed_in(Role::Owner).await;
     let page = owner.get("/rules").await.body;
     assert!(page.contains(&format!("kept in <code>{}</code>", file.display())), "{page}");

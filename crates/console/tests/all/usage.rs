@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, time::Duration};
 use attache_protocol::wire::{key::Role, run::CreateRunRequest, usage::SetQuotaRequest};
 use axum::http::StatusCode;
 
-use crate::world::{Device, Visitor, World, between};
+use crate::world::{ConsoleDevice, ConsoleWorld, TestVisitor, between};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Two agents that work for two people on three days.
-async fn spent() -> (World, Visitor, Visitor) {
-    let world = World::paused().await;
+async fn spent() -> (ConsoleWorld, TestVisitor, TestVisitor) {
+    let world = ConsoleWorld::paused().await;
     world.agent("builder").await;
     world.agent("scribe").await;
     let (_, alice) = world.person("alice", Role::Operator).await;
@@ -33,7 +33,7 @@ async fn spent() -> (World, Visitor, Visitor) {
     (world, alice, bob)
 }
 
-async fn work(world: &World, by: &Visitor, agent: &str, device: &Device, usage: Option<&str>) {
+async fn work(world: &ConsoleWorld, by: &TestVisitor, agent: &str, device: &ConsoleDevice, usage: Option<&str>) {
     let by = by.principal(world).await;
     let run = world.ask_with(&by, agent, "work", CreateRunRequest::default()).await;
     assert_eq!(device.claim().await, run);
@@ -124,7 +124,7 @@ async fn totals_say_how_sure_they_are_and_each_role_sees_what_it_may() {
 
 #[tokio::test]
 async fn a_quota_is_set_seen_changed_and_removed() {
-    let world = World::new().await;
+    let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
     let (alice, _) = world.person("alice", Role::Operator).await;
@@ -181,7 +181,7 @@ async fn a_quota_is_set_seen_changed_and_removed() {
 
 #[tokio::test]
 async fn a_cost_that_nobody_told_is_not_nothing() {
-    let world = World::paused().await;
+    let world = ConsoleWorld::paused().await;
     world.agent("builder").await;
     let (_, alice) = world.person("alice", Role::Operator).await;
     let builder = world.pair("builder", "workstation-2", "claude_cli").await;

@@ -17,21 +17,21 @@ use tokio::{
 };
 
 /// How long a page may take to become what a test waits for, and the driver to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WEBDRIVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a browser may take to start for the first time.
 const START: Duration = Duration::from_secs(120);
 
 /// One browser under one driver; both end with it.
-pub(crate) struct Browser {
+pub(crate) struct WebdriverBrowser {
     driver: Child,
     port: u16,
     session: String,
     _profile: tempfile::TempDir,
 }
 
-// === impl Browser ===
+// === impl WebdriverBrowser ===
 
-impl Browser {
+impl WebdriverBrowser {
     /// `None`, with the reason printed, where there is no Chromium.
     pub(crate) async fn open() -> Option<Self> {
         for program in ["chromium", "chromedriver"] {
@@ -87,7 +87,7 @@ impl Browser {
 
     /// Waits until an expression in the page is true.
     pub(crate) async fn wait(&self, expression: &str) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WEBDRIVER_TIMEOUT;
         loop {
             // A page that is being replaced answers with an error; the next one answers properly.
             let answer = self.try_run(&format!("return Boolean({expression})")).await;
@@ -144,14 +144,14 @@ impl Browser {
     }
 
     async fn command(&self, method: &str, path: &str, body: &Value) -> Value {
-        let answer = self.call(PATIENCE, method, &format!("/session/{}{path}", self.session), body).await;
+        let answer = self.call(WEBDRIVER_TIMEOUT, method, &format!("/session/{}{path}", self.session), body).await;
         assert!(answer.get("error").is_none(), "{method} {path}: {answer}");
         answer
     }
 
     async fn try_run(&self, script: &str) -> Result<Value, Value> {
         let path = format!("/session/{}/execute/sync", self.session);
-        let answer = self.call(PATIENCE, "POST", &path, &json!({"script": script, "args": []})).await;
+        let answer = self.call(WEBDRIVER_TIMEOUT, "POST", &path, &json!({"script": script, "args": []})).await;
         if answer.get("error").is_some() { Err(answer) } else { Ok(answer) }
     }
 
@@ -171,7 +171,7 @@ impl Browser {
     }
 }
 
-impl Drop for Browser {
+impl Drop for WebdriverBrowser {
     fn drop(&mut self) {
         // The driver ends its browser when it is told to stop; killing it is for the case that it does not listen.
         let stop = std::net::TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {

@@ -17,11 +17,11 @@ use attache_protocol::{
     secret::Kind,
     wire::{
         account::{Account, AccountRequest},
-        ask::{AskInput, InputAnswer},
         channel::{PeerRole, Transport},
+        input_request::{CreateInputRequest, InputAnswer},
         key::Role,
         pairing::AttachRequest,
-        permission::{AskPermission, PermissionAnswer, PermissionRequest},
+        permission::{CreatePermissionRequest, PermissionAnswer, PermissionRequest},
         run::{CompleteRequest, CreateRunRequest, ProgressRequest},
         runtime::HeartbeatRequest,
         session::LoginLinkRequest,
@@ -29,11 +29,11 @@ use attache_protocol::{
     },
 };
 use attache_store::{
-    Context, Store,
-    memory::Memory,
+    Store, WriteContext,
+    memory::MemoryStore,
     record::{
-        NewKey, Opening,
-        channel::{Channel, NewChannel},
+        NewKey, SessionOpening,
+        channel::{ChannelRecord, NewChannel},
     },
 };
 use axum::{
@@ -46,7 +46,7 @@ use tower::ServiceExt as _;
 
 pub(crate) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-pub(crate) struct World {
+pub(crate) struct ConsoleWorld {
     pub(crate) hub: Handle,
     pub(crate) owner: Principal,
     pub(crate) router: Router,
@@ -56,28 +56,28 @@ pub(crate) struct World {
 
 /// A browser without scripts: it keeps its cookies and nothing else.
 #[derive(Clone)]
-pub(crate) struct Visitor {
+pub(crate) struct TestVisitor {
     router: Router,
     cookies: Vec<(String, String)>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct PageAnswer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
 /// A paired device.
-pub(crate) struct Device {
+pub(crate) struct ConsoleDevice {
     hub: Handle,
     pub(crate) principal: Principal,
     agent: String,
 }
 
-// === impl World ===
+// === impl ConsoleWorld ===
 
-impl World {
+impl ConsoleWorld {
     pub(crate) async fn new() -> Self {
         Self::at("127.0.0.1:7800".parse().unwrap()).await
     }
@@ -98,7 +98,7 @@ impl World {
 
     async fn living(listen: SocketAddr, env: Env, change: impl FnOnce(&mut attache_hub::Options)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store: Arc<dyn Store> = Arc::new(Memory::new());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let mut options = attache_hub::Options::new(folder.path(), listen);
         change(&mut options);
         let hub = Hub::start(options, store.clone(), env).await.unwrap();
@@ -108,37 +108,37 @@ impl World {
         Self { hub, owner, router, store, _folder: folder }
     }
 
-    pub(crate) fn visitor(&self) -> Visitor {
-        Visitor { router: self.router.clone(), cookies: Vec::new() }
+    pub(crate) fn visitor(&self) -> TestVisitor {
+        TestVisitor { router: self.router.clone(), cookies: Vec::new() }
     }
 
     /// Somebody who is signed in with this role.
-    pub(crate) async fn signed_in(&self, role: Role) -> Visitor {
+    pub(crate) async fn signed_in(&self, role: Role) -> TestVisitor {
         self.session(role, None).await
     }
 
     /// A person of this name, signed in.
-    pub(crate) async fn person(&self, name: &str, role: Role) -> (User, Visitor) {
+    pub(crate) async fn person(&self, name: &str, role: Role) -> (User, TestVisitor) {
         let request = CreateUserRequest { name: name.to_owned(), role: Some(role), password: None };
         let user = self.hub.create_user(&self.owner, request).await.unwrap();
         let visitor = self.session(role, Some(user.user_id)).await;
         (user, visitor)
     }
 
-    async fn session(&self, role: Role, user: Option<UserId>) -> Visitor {
+    async fn session(&self, role: Role, user: Option<UserId>) -> TestVisitor {
         let secret = Kind::Session.generate(self.hub.env());
         let key = NewKey {
             user,
             scopes: None,
             id: self.hub.env().key_id(),
-            opening: Some(Opening::default()),
+            opening: Some(SessionOpening::default()),
             agent: None,
             name: "console".to_owned(),
             role,
             secret: secret.hash(),
             expires_at: None,
         };
-        let context = Context::new(self.owner.tenant, "test", self.hub.now());
+        let context = WriteContext::new(self.owner.tenant, "test", self.hub.now());
         self.store.create_key(context, key).await.unwrap();
         let mut visitor = self.visitor();
         visitor.cookies.push(("attache_session".to_owned(), secret.expose().clone()));
@@ -160,12 +160,12 @@ impl World {
         self.hub.create_account(&self.owner, request).await.unwrap()
     }
 
-    pub(crate) async fn pair(&self, agent: &str, device: &str, host: &str) -> Device {
+    pub(crate) async fn pair(&self, agent: &str, device: &str, host: &str) -> ConsoleDevice {
         let code = self.hub.create_pairing_code(&self.owner, agent).await.unwrap().pairing_code;
         self.join(&code, device, host).await
     }
 
-    pub(crate) async fn join(&self, code: &str, device: &str, host: &str) -> Device {
+    pub(crate) async fn join(&self, code: &str, device: &str, host: &str) -> ConsoleDevice {
         let request = AttachRequest {
             pairing_token: Secret::new(code.to_owned()),
             device_name: Some(device.to_owned()),
@@ -174,7 +174,7 @@ impl World {
         let attached = self.hub.attach(LOCAL, request).await.unwrap();
         let principal = self.hub.authenticate_runtime(&attached.runtime_token).await.unwrap();
         self.hub.heartbeat(&principal, HeartbeatRequest::default()).await.unwrap();
-        Device { hub: self.hub.clone(), principal, agent: attached.agent_id.to_string() }
+        ConsoleDevice { hub: self.hub.clone(), principal, agent: attached.agent_id.to_string() }
     }
 
     pub(crate) async fn ask(&self, agent: &str, text: &str) -> RunId {
@@ -194,15 +194,15 @@ impl World {
     }
 }
 
-// === impl Visitor ===
+// === impl TestVisitor ===
 
-impl Visitor {
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+impl TestVisitor {
+    pub(crate) async fn get(&self, path: &str) -> PageAnswer {
         self.send(Request::get(path), Body::empty()).await
     }
 
     /// Sends a form with the session's own token.
-    pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> PageAnswer {
         let page = self.get("/settings").await;
         let token = between(&page.body, "name=\"csrf\" value=\"", "\"").to_owned();
         let mut fields = fields.to_vec();
@@ -210,7 +210,7 @@ impl Visitor {
         self.post_bare(path, &fields, &[]).await
     }
 
-    pub(crate) async fn post_bare(&self, path: &str, fields: &[(&str, &str)], headers: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn post_bare(&self, path: &str, fields: &[(&str, &str)], headers: &[(&str, &str)]) -> PageAnswer {
         let body: Vec<_> = fields.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
         let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
         for (name, value) in headers {
@@ -219,23 +219,23 @@ impl Visitor {
         self.send(request, Body::from(body.join("&"))).await
     }
 
-    pub(crate) async fn send(&self, request: axum::http::request::Builder, body: Body) -> Answer {
+    pub(crate) async fn send(&self, request: axum::http::request::Builder, body: Body) -> PageAnswer {
         let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let request = request.header(header::COOKIE, cookies.join("; ")).header(header::HOST, "127.0.0.1:7800");
         let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&bytes).into_owned() }
+        PageAnswer { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&bytes).into_owned() }
     }
 
     /// The same person, as the hub knows them.
-    pub(crate) async fn principal(&self, world: &World) -> Principal {
+    pub(crate) async fn principal(&self, world: &ConsoleWorld) -> Principal {
         let (_, secret) = self.cookies.iter().find(|(name, _)| name == "attache_session").unwrap();
         world.hub.authenticate_session(secret).await.unwrap()
     }
 
     /// Takes the cookies that an answer sets.
-    pub(crate) fn keep(&mut self, answer: &Answer) {
+    pub(crate) fn keep(&mut self, answer: &PageAnswer) {
         for cookie in answer.headers.get_all(header::SET_COOKIE) {
             let pair = cookie.to_str().unwrap().split(';').next().unwrap();
             let (name, value) = pair.split_once('=').unwrap();
@@ -245,17 +245,17 @@ impl Visitor {
     }
 }
 
-// === impl Answer ===
+// === impl PageAnswer ===
 
-impl Answer {
+impl PageAnswer {
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 }
 
-// === impl Device ===
+// === impl ConsoleDevice ===
 
-impl Device {
+impl ConsoleDevice {
     /// Names what it executes, and what has ended without being accepted.
     pub(crate) async fn beat(&self, running: Vec<RunId>, unreported: Vec<RunId>) {
         let request = HeartbeatRequest { running: Some(running), unreported, ..HeartbeatRequest::default() };
@@ -278,8 +278,8 @@ impl Device {
     }
 
     /// Asks a person for a risky step; the run waits from then on.
-    pub(crate) async fn ask(&self, run: RunId, request: AskPermission) -> PermissionRequest {
-        self.hub.ask_permission(&self.principal, run, request, None).await.unwrap()
+    pub(crate) async fn ask(&self, run: RunId, request: CreatePermissionRequest) -> PermissionRequest {
+        self.hub.request_permission(&self.principal, run, request, None).await.unwrap()
     }
 
     /// What the device hears of its request now.
@@ -290,12 +290,12 @@ impl Device {
 
     /// Asks the caller a question.
     pub(crate) async fn wonder(&self, run: RunId, prompt: &str) -> InputAnswer {
-        let request = AskInput { epoch: None, prompt: prompt.to_owned(), parts: None, request_id: None };
-        self.hub.ask_input(&self.principal, run, request).await.unwrap()
+        let request = CreateInputRequest { epoch: None, prompt: prompt.to_owned(), parts: None, request_id: None };
+        self.hub.request_input(&self.principal, run, request).await.unwrap()
     }
 
     /// Opens a channel as a surface would.
-    pub(crate) async fn open_channel(&self, world: &World) -> Channel {
+    pub(crate) async fn open_channel(&self, world: &ConsoleWorld) -> ChannelRecord {
         let page = PageRequest::default();
         let runtimes = world.hub.runtimes(&world.owner, Some(&self.agent), page).await.unwrap().agent_runtimes;
         let (runtime, agent) = (runtimes[0].runtime_id, &self.agent);
@@ -316,7 +316,7 @@ impl Device {
             resume: Kind::Resume.generate(self.hub.env()).hash(),
             running: None,
         };
-        let context = Context::new(world.owner.tenant, self.principal.actor(), self.hub.now());
+        let context = WriteContext::new(world.owner.tenant, self.principal.actor(), self.hub.now());
         world.store.open_channel(context, channel).await.unwrap()
     }
 
@@ -340,8 +340,8 @@ impl Device {
 }
 
 /// What a device asks a person for; `input` is JSON.
-pub(crate) fn asking(tool: &str, input: &str) -> AskPermission {
-    AskPermission {
+pub(crate) fn asking(tool: &str, input: &str) -> CreatePermissionRequest {
+    CreatePermissionRequest {
         epoch: None,
         tool: tool.to_owned(),
         input: Json::from_text(input).unwrap(),

@@ -1,61 +1,66 @@
 //! What an engine says: it puts agents to work, follows them, stops them, and answers what they ask.
 
 use attache_protocol::{
-    AskId, Code, Json, PermissionId, RunId,
-    rules::permission::Scope,
+    Code, Json, PermissionId, RunId, WorkerRequestId,
+    rules::permission::DecisionScope,
     wire::{
-        ask::InputRequest,
-        envelope::{Cancel, Envelope, Execute, Input, Response},
+        envelope::{Cancel, Envelope, Execute, Input, ResponsePayload},
+        input_request::GiveInputRequest,
         permission::DecisionRequest,
         run::{CancelRequest, CreateRunRequest, Run},
     },
 };
 use attache_store::record::{
-    ask::AskWhat,
-    channel::{Follow, NewFollow},
+    channel::{FollowRecord, NewFollow},
+    worker_request::WorkerRequestKind,
 };
 use uuid::Uuid;
 
 use super::{
-    answer::{Refusal, yes},
-    outbox::Following,
-    session::{Reply, Session},
+    outbox::FollowedRun,
+    response::{FrameRefusal, yes},
+    session::{ActionReply, ChannelSession},
 };
 use crate::{
     Error, Principal,
     bus::Topic,
-    control::{CallHeaders, CreatedRun, Place},
+    control::{CallHeaders, CreatedRun, DecisionOrigin},
     error::about,
 };
 
 /// The worker gets it in a frame of its own, with a little more around it.
 const MAX_RESULT: usize = 768 * 1024;
 
-// === impl Session ===
+// === impl ChannelSession ===
 
-impl Session {
+impl ChannelSession {
     pub(super) async fn execute(
         &mut self,
         by: &Principal,
         frame: &Envelope,
         execute: Execute,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<ActionReply, FrameRefusal> {
         let run = self.start(by, frame, execute).await?;
-        Ok(Reply::Now(started(&run)?))
+        Ok(ActionReply::Now(started(&run)?))
     }
 
     /// Makes the run, or finds it again by the frame's `msg_id`, and follows it.
-    pub(crate) async fn start(&mut self, by: &Principal, frame: &Envelope, execute: Execute) -> Result<Run, Refusal> {
+    pub(crate) async fn start(
+        &mut self,
+        by: &Principal,
+        frame: &Envelope,
+        execute: Execute,
+    ) -> Result<Run, FrameRefusal> {
         let Some(open) = &self.open else {
-            return Err(Refusal::new(Code::NotRegistered, "This connection has no channel yet."));
+            return Err(FrameRefusal::new(Code::NotRegistered, "This connection has no channel yet."));
         };
         if frame.header.to.is_empty() {
-            return Err(Refusal::missing("header.to"));
+            return Err(FrameRefusal::missing("header.to"));
         }
         let ttl = match frame.ttl() {
             Some(..=0) => {
                 let message = "The work was passed on from agent to agent too many times.";
-                return Err(Refusal::new(Code::LoopRefused, message).field("metadata.ttl"));
+                return Err(FrameRefusal::new(Code::LoopRefused, message).field("metadata.ttl"));
             }
             Some(ttl) => Some(ttl.min(self.hub.options().hops + 1) - 1),
             None => None,
@@ -64,12 +69,12 @@ impl Session {
             (Some(input), _) => input,
             (None, Some(query)) => Json::from_text(format!(r#"{{"text":{}}}"#, Json::of(&query).get()))
                 .map_err(|error| Error::internal(&error))?,
-            (None, None) => return Err(Refusal::missing("payload.query")),
+            (None, None) => return Err(FrameRefusal::missing("payload.query")),
         };
         if let Some(tools) = &execute.allowed_tools
             && tools.parse::<Vec<String>>().is_err()
         {
-            return Err(Refusal::wrong("payload.allowed_tools", "must be an array of names"));
+            return Err(FrameRefusal::wrong("payload.allowed_tools", "must be an array of names"));
         }
         let request = CreateRunRequest {
             agent_id: frame.header.to.clone(),
@@ -91,7 +96,7 @@ impl Session {
             ..CallHeaders::default()
         };
         let created = self.hub.create_run(by, request, headers).await.map_err(|error| {
-            let refusal = Refusal::from(error).rename("payload.agent_id", "header.to");
+            let refusal = FrameRefusal::from(error).rename("payload.agent_id", "header.to");
             refusal.rename("payload.input", "payload.query")
         })?;
         let (run, follow) = match created {
@@ -106,29 +111,35 @@ impl Session {
         Ok(run)
     }
 
-    fn follow(&mut self, run: RunId, message: &str, known: Option<Follow>) {
+    fn follow(&mut self, run: RunId, message: &str, known: Option<FollowRecord>) {
         let Some(open) = &mut self.open else { return };
-        self.bell.listen(Topic::Run(run));
+        self.bell.add_topic(Topic::Run(run));
         if !open.follows.iter().any(|follow| follow.run == run) {
             let (channel, message) = (open.channel, message.to_owned());
             let known = known.filter(|known| known.channel == channel);
-            let follow = known.unwrap_or(Follow { channel, run, message, pushed: 0 });
-            open.follows.push(Following::new(follow));
+            let follow = known.unwrap_or(FollowRecord { channel, run, message, pushed: 0 });
+            open.follows.push(FollowedRun::new(follow));
         }
         open.moved.push(run);
     }
 
-    pub(super) async fn cancel(&self, by: &Principal, cancel: Cancel) -> Result<Reply, Refusal> {
+    pub(super) async fn cancel(&self, by: &Principal, cancel: Cancel) -> Result<ActionReply, FrameRefusal> {
         let request = CancelRequest { reason: cancel.reason };
         let run = self.hub.cancel_run(by, cancel.task_run_id, request).await?;
-        Ok(Reply::Now(yes("cancel", &status(&run)?)))
+        Ok(ActionReply::Now(yes("cancel", &status(&run)?)))
     }
 
-    pub(super) async fn input(&self, by: &Principal, frame: &Envelope, input: Input) -> Result<Reply, Refusal> {
+    pub(super) async fn input(
+        &self,
+        by: &Principal,
+        frame: &Envelope,
+        input: Input,
+    ) -> Result<ActionReply, FrameRefusal> {
         let idempotency_key = Some(frame.header.msg_id.clone());
-        let request = InputRequest { text: input.text, parts: input.parts, idempotency_key, ..InputRequest::default() };
+        let request =
+            GiveInputRequest { text: input.text, parts: input.parts, idempotency_key, ..GiveInputRequest::default() };
         let given = self.hub.give_input(by, input.task_run_id, request).await?;
-        Ok(Reply::Now(yes("input", &Json::of(&given))))
+        Ok(ActionReply::Now(yes("input", &Json::of(&given))))
     }
 
     /// The answer to a request of the hub, which `parent_id` names.
@@ -136,28 +147,33 @@ impl Session {
         &self,
         by: &Principal,
         frame: &Envelope,
-        response: Response,
-    ) -> Result<Reply, Refusal> {
-        let parent = frame.header.parent_id.as_deref().ok_or_else(|| Refusal::missing("header.parent_id"))?;
+        response: ResponsePayload,
+    ) -> Result<ActionReply, FrameRefusal> {
+        let parent = frame.header.parent_id.as_deref().ok_or_else(|| FrameRefusal::missing("header.parent_id"))?;
         let bare = parent.rsplit('_').next().unwrap_or(parent);
         let parent = Uuid::try_parse(bare)
-            .map_err(|_| Refusal::wrong("header.parent_id", "is not the msg_id of a request of the hub"))?;
+            .map_err(|_| FrameRefusal::wrong("header.parent_id", "is not the msg_id of a request of the hub"))?;
         if let Some(approved) = response.approved {
             self.decide(by, PermissionId::from_uuid(parent), approved, response.comment).await?;
         } else if let Some(parts) = response.parts {
-            let ask = self.hub.store().asked(by.tenant, AskId::from_uuid(parent)).await.map_err(about("question"))?;
+            let ask = self
+                .hub
+                .store()
+                .worker_request(by.tenant, WorkerRequestId::from_uuid(parent))
+                .await
+                .map_err(about("question"))?;
             let idempotency_key = Some(frame.header.msg_id.clone());
-            let request = InputRequest {
+            let request = GiveInputRequest {
                 parts: Some(parts),
                 input_request_id: Some(ask.id),
                 idempotency_key,
-                ..InputRequest::default()
+                ..GiveInputRequest::default()
             };
             self.hub.give_input(by, ask.run, request).await?;
         } else {
-            self.answer_tool(by, AskId::from_uuid(parent), frame, &response).await?;
+            self.answer_tool(by, WorkerRequestId::from_uuid(parent), frame, &response).await?;
         }
-        Ok(Reply::Later)
+        Ok(ActionReply::Later)
     }
 
     /// Counts only where this principal may decide.
@@ -167,16 +183,16 @@ impl Session {
         permission: PermissionId,
         approved: bool,
         comment: Option<String>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FrameRefusal> {
         let decision = DecisionRequest {
             approved,
-            scope: Scope::Once,
+            scope: DecisionScope::Once,
             tool_pattern: None,
             until: None,
             this_channel_only: false,
             comment,
         };
-        let place = Place { via: "channel", from: self.origin.address.map(|address| address.to_string()) };
+        let place = DecisionOrigin { via: "channel", from: self.origin.address.map(|address| address.to_string()) };
         self.hub.decide(by, permission, decision, place).await?;
         Ok(())
     }
@@ -184,16 +200,16 @@ impl Session {
     async fn answer_tool(
         &self,
         by: &Principal,
-        id: AskId,
+        id: WorkerRequestId,
         frame: &Envelope,
-        response: &Response,
-    ) -> Result<(), Refusal> {
+        response: &ResponsePayload,
+    ) -> Result<(), FrameRefusal> {
         if frame.payload.get().len() > MAX_RESULT {
             let message = "A tool's result is at most 768 KiB. Upload what is larger as an artifact and send its id.";
-            return Err(Refusal::new(Code::TooLarge, message).field("payload.result"));
+            return Err(FrameRefusal::new(Code::TooLarge, message).field("payload.result"));
         }
-        let ask = self.hub.store().asked(by.tenant, id).await.map_err(about("tool call"))?;
-        let AskWhat::Tool { tool, .. } = &ask.what else { return Err(Error::not_found("tool call").into()) };
+        let ask = self.hub.store().worker_request(by.tenant, id).await.map_err(about("tool call"))?;
+        let WorkerRequestKind::Tool { tool, .. } = &ask.what else { return Err(Error::not_found("tool call").into()) };
         match (response.ok, &response.result, &response.error) {
             (Some(false), _, _) | (None, None, Some(_)) => {}
             (_, Some(result), _) => {
@@ -205,9 +221,9 @@ impl Session {
                 let (tool, result) = (tool.clone(), result.clone());
                 live.off_thread(move || tools.check_result(&tool, &result)).await??;
             }
-            (_, None, _) => return Err(Refusal::missing("payload.result")),
+            (_, None, _) => return Err(FrameRefusal::missing("payload.result")),
         }
-        let answered = self.hub.store().answer_tool(self.context(by), id, frame.payload.clone()).await;
+        let answered = self.hub.store().answer_tool_call(self.context(by), id, frame.payload.clone()).await;
         answered.map_err(about("tool call"))?;
         Ok(())
     }
@@ -219,11 +235,11 @@ fn key(by: &Principal, msg_id: &str) -> String {
 }
 
 /// The payload of the answer to `execute`.
-pub(crate) fn started(run: &Run) -> Result<Json, Refusal> {
+pub(crate) fn started(run: &Run) -> Result<Json, FrameRefusal> {
     Ok(yes("execute", &status(run)?))
 }
 
-fn status(run: &Run) -> Result<Json, Refusal> {
+fn status(run: &Run) -> Result<Json, FrameRefusal> {
     let text = format!(
         r#"{{"task_run_id":"{}","conversation_id":"{}","status":"{}"}}"#,
         run.task_run_id,

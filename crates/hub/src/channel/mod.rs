@@ -10,23 +10,23 @@
 //! Invariant: nothing here decides. Whether a claim holds, a permission is settled or a report was heard before is said by
 //! the store; losing everything in this folder's memory loses nothing.
 
-mod answer;
+mod credential_check;
 mod engine;
-mod live;
+mod frame_text;
+mod live_channels;
 mod outbox;
 mod paths;
 mod plain;
 mod register;
-mod replies;
+mod reply_cache;
+mod response;
 mod session;
-mod strict;
-mod text;
+mod strict_json;
 mod tools;
 mod weight;
-mod welcome;
 mod worker;
 
-pub(crate) use answer::{Refusal, refusal_text, yes_text};
 pub(crate) use engine::started;
-pub(crate) use live::{Live, beat};
-pub(crate) use session::{Dialect, Ending, Origin, Session};
+pub(crate) use live_channels::{LiveChannels, store_seen_channels};
+pub(crate) use response::{FrameRefusal, refusal_text, yes_text};
+pub(crate) use session::{ChannelDialect, ChannelSession, ConnectionOrigin, SessionEnd};

@@ -7,29 +7,29 @@ use attache_protocol::{
     EventKind, Json, RunId,
     wire::{
         envelope::{FrameType, MAX_FRAME},
-        event::Range,
+        event::SeqRange,
     },
 };
-use attache_store::record::channel::{Follow, Frame};
+use attache_store::record::channel::{FollowRecord, Frame};
 use tokio::time::Instant;
 
 use super::{
-    answer::{Draft, object},
-    session::{Dialect, Ending, Session},
-    text::{self, Address, Asked, Question},
+    frame_text::{self, FrameAddress, PendingRequest, PendingRequestKind},
+    response::{FrameDraft, object},
+    session::{ChannelDialect, ChannelSession, SessionEnd},
 };
-use crate::{bus::Topic, error::about, handover::Holder};
+use crate::{bus::Topic, error::about, start_secrets::InputRecipient};
 
 /// How many references are read at once; their texts are made in smaller groups.
 const BATCH: usize = 32;
 /// Events become frames only while fewer than this wait to be sent: the run's own stream keeps the rest.
-const WINDOW: i64 = 256;
+const MAX_UNSENT_FRAMES: i64 = 256;
 /// After the store failed to answer.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A text for the peer.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingFrame {
     /// The frame's place in the outbox; `None` for what need not survive.
     pub(crate) seq: Option<i64>,
     pub(crate) text: String,
@@ -39,7 +39,7 @@ pub(crate) struct Outgoing {
 
 /// A run that the peer follows.
 #[derive(Debug, Clone)]
-pub(super) struct Following {
+pub(super) struct FollowedRun {
     pub(super) run: RunId,
     /// The request that made it.
     pub(super) message: String,
@@ -47,23 +47,23 @@ pub(super) struct Following {
     told: Option<i64>,
 }
 
-// === impl Following ===
+// === impl FollowedRun ===
 
-impl Following {
-    pub(super) fn new(follow: Follow) -> Self {
+impl FollowedRun {
+    pub(super) fn new(follow: FollowRecord) -> Self {
         // Nothing was pushed yet: the first event is the next.
         let told = (follow.pushed == 0).then_some(0);
         Self { run: follow.run, message: follow.message, told }
     }
 }
 
-// === impl Session ===
+// === impl ChannelSession ===
 
-impl Session {
+impl ChannelSession {
     /// The next text for the peer, if there is one right now.
-    pub(crate) async fn next_frame(&mut self) -> Option<Outgoing> {
+    pub(crate) async fn next_frame(&mut self) -> Option<OutgoingFrame> {
         loop {
-            if !self.is_welcome() {
+            if !self.is_credential_valid() {
                 return None;
             }
             if let Some(outgoing) = self.ready.pop_front() {
@@ -82,7 +82,7 @@ impl Session {
                 self.look().await;
             } else if open.claim && open.credits > 0 && !self.hub.is_draining() {
                 self.claim().await;
-            } else if !open.moved.is_empty() && waits < WINDOW {
+            } else if !open.moved.is_empty() && waits < MAX_UNSENT_FRAMES {
                 self.push().await;
             } else {
                 return None;
@@ -98,7 +98,7 @@ impl Session {
     }
 
     /// Whether the run has ended and nothing of it is left to send.
-    pub(crate) async fn has_told(&self, run: RunId) -> bool {
+    pub(crate) async fn has_sent_end(&self, run: RunId) -> bool {
         let Some(open) = &self.open else { return false };
         let store = self.hub.store();
         let ended = store.run(open.tenant, run).await.is_ok_and(|run| run.state.status().is_terminal());
@@ -108,17 +108,17 @@ impl Session {
     }
 
     /// Tells a peer that numbers its frames how far they were heard.
-    fn acknowledgement(&mut self) -> Option<Outgoing> {
+    fn acknowledgement(&mut self) -> Option<OutgoingFrame> {
         let open = self.open.as_mut().filter(|open| open.told < open.heard)?;
         open.told = open.heard;
         let payload = object("ack", &[("seq", &open.heard.to_string())]);
-        let text = Draft::new(FrameType::Notification, &open.peer, payload).text(&self.hub);
-        Some(Outgoing { seq: None, text, ends: None })
+        let text = FrameDraft::new(FrameType::Notification, &open.peer, payload).text(&self.hub);
+        Some(OutgoingFrame { seq: None, text, ends: None })
     }
 
     /// The frame went out. A peer that cannot acknowledge has it when the connection has it.
     pub(crate) fn written(&mut self, seq: Option<i64>) {
-        if self.origin.dialect == Dialect::Plain
+        if self.origin.dialect == ChannelDialect::Plain
             && let Some(seq) = seq
         {
             let _ = self.acknowledged(seq);
@@ -138,7 +138,7 @@ impl Session {
                 let spent = open.credits == 0;
                 self.hub.metrics().runs_claimed.add(1);
                 if spent {
-                    self.bell.ignore(Topic::Queue(agent));
+                    self.bell.remove_topic(Topic::Queue(agent));
                 }
             }
             Ok(None) => {}
@@ -146,7 +146,7 @@ impl Session {
             Err(attache_store::Error::NotFound) => open.look = true,
             Err(error) => {
                 tracing::debug!(channel.id = %open.channel, %error, "a claim failed");
-                self.retry_at = Some(Instant::now() + RETRY);
+                self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
             }
         }
     }
@@ -155,7 +155,7 @@ impl Session {
     async fn push(&mut self) {
         let Some(open) = self.open.as_mut() else { return };
         let Some(run) = open.moved.last().copied() else { return };
-        let limit = usize::try_from(WINDOW).unwrap_or(BATCH);
+        let limit = usize::try_from(MAX_UNSENT_FRAMES).unwrap_or(BATCH);
         let pushed = self.hub.store().push_events(open.channel, run, i64::MAX, limit).await;
         open.moved.retain(|moved| *moved != run);
         match pushed {
@@ -164,13 +164,13 @@ impl Session {
             Err(attache_store::Error::NotFound) => self.unfollow(run),
             Err(error) => {
                 tracing::debug!(run.id = %run, %error, "events could not be pushed");
-                self.retry_at = Some(Instant::now() + RETRY);
+                self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
             }
         }
     }
 
     fn unfollow(&mut self, run: RunId) {
-        self.bell.ignore(Topic::Run(run));
+        self.bell.remove_topic(Topic::Run(run));
         if let Some(open) = &mut self.open {
             open.follows.retain(|follow| follow.run != run);
             open.moved.retain(|moved| *moved != run);
@@ -186,7 +186,7 @@ impl Session {
             Err(error) => {
                 tracing::debug!(channel.id = %channel, %error, "the outbox could not be read");
                 open.look = false;
-                self.retry_at = Some(Instant::now() + RETRY);
+                self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
                 return;
             }
         };
@@ -216,7 +216,7 @@ impl Session {
         };
         if let Err(error) = &made {
             tracing::debug!(channel.id = %channel, %error, "a frame could not be made");
-            self.retry_at = Some(Instant::now() + RETRY);
+            self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
         }
         // Whatever comes after this reading rings the bell.
         if let Some(open) = self.open.as_mut()
@@ -231,17 +231,17 @@ impl Session {
         let Some(open) = &self.open else { return };
         match self.hub.store().channel(open.tenant, open.channel).await {
             Ok(channel) if channel.connected && channel.resume == Some(open.token) => {}
-            Ok(_) | Err(attache_store::Error::NotFound) => self.end(Ending::Superseded),
+            Ok(_) | Err(attache_store::Error::NotFound) => self.end(SessionEnd::Superseded),
             Err(error) => tracing::debug!(channel.id = %open.channel, %error, "a channel could not be read"),
         }
     }
 
     async fn make_frame(&mut self, seq: i64, frame: Frame) -> crate::Result<()> {
         let Some(open) = self.open.as_mut() else { return Ok(()) };
-        let to = Address { tenant: open.tenant, channel: open.channel, peer: &open.peer, seq };
+        let to = FrameAddress { tenant: open.tenant, channel: open.channel, peer: &open.peer, seq };
         let text = match self.origin.dialect {
-            Dialect::Envelope => text::frame(&self.hub, to, frame, open.fresh.take()).await.map(Some),
-            Dialect::Plain => super::plain::frame(&self.hub, to, frame, open.fresh.take()).await,
+            ChannelDialect::Envelope => frame_text::frame(&self.hub, to, frame, open.fresh.take()).await.map(Some),
+            ChannelDialect::Plain => super::plain::frame(&self.hub, to, frame, open.fresh.take()).await,
         };
         let text = match text {
             Ok(Some(text)) => text,
@@ -254,16 +254,17 @@ impl Session {
             // What it told of is gone for good; the place in the outbox stays filled.
             Err(error) if error.code.http_status() < 500 => {
                 let payload = object("nothing", &[]);
-                let draft = Draft { seq: Some(seq), ..Draft::new(FrameType::Notification, &open.peer, payload) };
+                let draft =
+                    FrameDraft { seq: Some(seq), ..FrameDraft::new(FrameType::Notification, &open.peer, payload) };
                 draft.text(&self.hub)
             }
             Err(error) => return Err(error),
         };
-        if let (Dialect::Plain, Frame::Execute { run, epoch }) = (self.origin.dialect, frame) {
+        if let (ChannelDialect::Plain, Frame::Execute { run, epoch }) = (self.origin.dialect, frame) {
             open.epochs.retain(|(known, _)| *known != run);
             open.epochs.push((run, epoch));
         }
-        self.ready.push_back(Outgoing { seq: Some(seq), text, ends: None });
+        self.ready.push_back(OutgoingFrame { seq: Some(seq), text, ends: None });
         Ok(())
     }
 
@@ -290,7 +291,7 @@ impl Session {
                 // Its last event was pushed before this connection began.
                 let follow = store.follower(run).await.map_err(about("run"))?;
                 let message = follow.map(|follow| follow.message).unwrap_or_default();
-                open.follows.push(Following { run, message, told: None });
+                open.follows.push(FollowedRun { run, message, told: None });
                 open.follows.last_mut().expect("it was just pushed")
             }
         };
@@ -298,26 +299,26 @@ impl Session {
         let parent = Some(follow.message.as_str()).filter(|message| !message.is_empty());
         let (hub, peer) = (&self.hub, open.peer.as_str());
         let write = |seq: Option<i64>, (kind, payload, name): (FrameType, Json, Option<String>)| {
-            let msg_id = name.or_else(|| seq.map(|place| text::msg_id(open.channel, place)));
-            Draft { msg_id, parent, seq, ..Draft::new(kind, peer, payload) }.text(hub)
+            let msg_id = name.or_else(|| seq.map(|place| frame_text::msg_id(open.channel, place)));
+            FrameDraft { msg_id, parent, seq, ..FrameDraft::new(kind, peer, payload) }.text(hub)
         };
         let tenant = open.tenant;
         let mut ended = false;
         for (place, seq) in places.iter().zip(first..) {
             let expected = follow.told.map_or(seq, |told| told + 1);
             if expected < seq {
-                let text = write(None, gap(run, Range { from: expected, to: seq - 1 }));
-                self.ready.push_back(Outgoing { seq: None, text, ends: None });
+                let text = write(None, gap(run, SeqRange { from: expected, to: seq - 1 }));
+                self.ready.push_back(OutgoingFrame { seq: None, text, ends: None });
             }
             let event = read.events.iter().find(|event| event.seq == seq);
             let told = follow.told.unwrap_or(seq - 1);
             let tell = match event {
-                Some(event) if text::is_settled(hub, tenant, event).await? => text::plain_event,
-                Some(_) | None => text::event,
+                Some(event) if frame_text::is_settled(hub, tenant, event).await? => frame_text::plain_event,
+                Some(_) | None => frame_text::event,
             };
             let words = match event {
                 Some(event) => tell(run, event),
-                None if told < seq => gap(run, Range { from: seq, to: read.floor.max(seq) }),
+                None if told < seq => gap(run, SeqRange { from: seq, to: read.floor.max(seq) }),
                 // It belongs to a gap that was told; the place in the outbox stays filled.
                 None => (FrameType::Notification, object("nothing", &[]), None),
             };
@@ -325,9 +326,9 @@ impl Session {
             let is_last = event.is_some() && seq == read.last_seq && read.status.is_terminal();
             let mut text = write(Some(*place), words);
             if let Some(event) = event.filter(|_| text.len() > MAX_FRAME) {
-                text = write(Some(*place), text::reference(run, event, tell(run, event)));
+                text = write(Some(*place), frame_text::reference(run, event, tell(run, event)));
             }
-            self.ready.push_back(Outgoing { seq: Some(*place), text, ends: is_last.then_some(run) });
+            self.ready.push_back(OutgoingFrame { seq: Some(*place), text, ends: is_last.then_some(run) });
             follow.told = Some(told.max(reached));
             ended |= is_last;
         }
@@ -341,43 +342,47 @@ impl Session {
     }
 
     /// Answers questions about a run that was not claimed over a channel.
-    pub(super) async fn answer_asked(&mut self, run: RunId) {
+    pub(super) async fn answer_pending(&mut self, run: RunId) {
         let Some(open) = &self.open else { return };
         let (tenant, worker) = (open.tenant, open.worker);
-        let about_run: Vec<Asked> = open.asked.iter().filter(|asked| asked.run == run).cloned().collect();
+        let about_run: Vec<PendingRequest> = open.asked.iter().filter(|asked| asked.run == run).cloned().collect();
         let mut answered = Vec::new();
         for asked in &about_run {
             let payload = match asked.question {
-                Question::Permission(permission) => match self.hub.store().permission(tenant, permission).await {
-                    Ok(found) if found.settled.is_some() => text::permission(&found),
-                    Ok(_) | Err(_) => continue,
-                },
-                Question::Ask(ask) => match self.hub.store().asked(tenant, ask).await {
-                    Ok(found) if found.state != attache_protocol::wire::ask::AskState::Pending => match worker {
-                        Some((runtime, _)) => {
-                            text::answer(&self.hub.ask_in_full(tenant, found, Holder::Runtime(runtime)).await)
+                PendingRequestKind::Permission(permission) => {
+                    match self.hub.store().permission(tenant, permission).await {
+                        Ok(found) if found.settled.is_some() => frame_text::permission(&found),
+                        Ok(_) | Err(_) => continue,
+                    }
+                }
+                PendingRequestKind::Ask(ask) => match self.hub.store().worker_request(tenant, ask).await {
+                    Ok(found) if found.state != attache_protocol::wire::input_request::WorkerRequestState::Pending => {
+                        match worker {
+                            Some((runtime, _)) => frame_text::answer(
+                                &self.hub.ask_in_full(tenant, found, InputRecipient::Runtime(runtime)).await,
+                            ),
+                            None => frame_text::answer(&found),
                         }
-                        None => text::answer(&found),
-                    },
+                    }
                     Ok(_) | Err(_) => continue,
                 },
             };
             let parent = Some(asked.request.as_str());
-            let draft = Draft { parent, ..Draft::new(FrameType::Response, self.peer(), payload) };
+            let draft = FrameDraft { parent, ..FrameDraft::new(FrameType::Response, self.peer(), payload) };
             let text = draft.text(&self.hub);
-            self.ready.push_back(Outgoing { seq: None, text, ends: None });
+            self.ready.push_back(OutgoingFrame { seq: None, text, ends: None });
             answered.push(asked.question);
         }
         let Some(open) = &mut self.open else { return };
         open.asked.retain(|asked| !answered.contains(&asked.question));
         if !open.asked.iter().any(|asked| asked.run == run) {
-            self.bell.ignore(Topic::Asked(run));
+            self.bell.remove_topic(Topic::Asked(run));
         }
     }
 }
 
 /// What is missing of a run's stream.
-fn gap(run: RunId, missing: Range) -> (FrameType, Json, Option<String>) {
+fn gap(run: RunId, missing: SeqRange) -> (FrameType, Json, Option<String>) {
     let members = [("task_run_id", format!("\"{run}\"")), ("missing", Json::of(&missing).get().to_owned())];
     let members: Vec<(&str, &str)> = members.iter().map(|(name, value)| (*name, value.as_str())).collect();
     (FrameType::Notification, object(EventKind::StreamGap.as_str(), &members), None)

@@ -10,8 +10,8 @@ pub(crate) fn stays_inside(root: Option<&str>, path: &str) -> bool {
     if path.starts_with('~') {
         return false;
     }
-    let Some(root) = Place::read(root) else { return false };
-    match Place::read(path) {
+    let Some(root) = NormalizedPath::read(root) else { return false };
+    match NormalizedPath::read(path) {
         Some(place) if place.start.is_some() => place.start == root.start && place.steps.starts_with(&root.steps),
         // What is left of a relative path's own steps cannot lead out again.
         Some(_) => true,
@@ -20,15 +20,15 @@ pub(crate) fn stays_inside(root: Option<&str>, path: &str) -> bool {
 }
 
 /// A path in its shortest form.
-struct Place<'a> {
+struct NormalizedPath<'a> {
     /// `/` or a drive such as `C:`; `None` when it is relative.
     start: Option<&'a str>,
     steps: Vec<&'a str>,
 }
 
-// === impl Place ===
+// === impl NormalizedPath ===
 
-impl<'a> Place<'a> {
+impl<'a> NormalizedPath<'a> {
     /// `None` if it climbs above where it begins.
     fn read(path: &'a str) -> Option<Self> {
         let bytes = path.as_bytes();

@@ -3,30 +3,30 @@
 
 use attache_protocol::{
     AgentId, Code, Json, RunId,
-    rules::run::Phase,
+    rules::run::RunPhase,
     wire::{
-        envelope::{ExecuteRun, FrameError, MAX_FRAME, Object, Register},
+        envelope::{ExecuteFrame, FrameError, FrameObject, MAX_FRAME, Register},
         run::{CompleteRequest, FailRequest, ProgressRequest},
     },
 };
-use attache_store::record::{Claimed, channel::Frame};
+use attache_store::record::{ClaimedRunRecord, channel::Frame};
 use uuid::Uuid;
 
 use super::{
-    answer::Refusal,
-    session::Session,
-    text::{self, Address},
+    frame_text::{self, FrameAddress},
+    response::FrameRefusal,
+    session::ChannelSession,
 };
-use crate::{Error, Handle, Principal, Result, error::about, handover::Holder};
+use crate::{Error, Handle, Principal, Result, error::about, start_secrets::InputRecipient};
 
 /// The name of a run in the call API.
 const CALL: &str = "a2a-";
 
-// === impl Session ===
+// === impl ChannelSession ===
 
-impl Session {
+impl ChannelSession {
     /// Connecting is registering, and grants one credit.
-    pub(crate) async fn begin_plain(&mut self) -> std::result::Result<(), Refusal> {
+    pub(crate) async fn begin_plain(&mut self) -> std::result::Result<(), FrameRefusal> {
         let Some(by) = self.principal.clone() else { return Ok(()) };
         let (_, agent) = by.device()?;
         let token = attache_protocol::secret::Kind::Resume.generate(self.hub.env());
@@ -48,24 +48,24 @@ impl Session {
             Ok(reply) => reply,
             Err((task, refusal)) => {
                 let refusal =
-                    Refusal { field: refusal.field.map(|field| field.replace("payload.", "data.")), ..refusal };
+                    FrameRefusal { field: refusal.field.map(|field| field.replace("payload.", "data.")), ..refusal };
                 Some(refused(task.as_deref(), &refusal))
             }
         }
     }
 
-    async fn hear_plain(&mut self, text: &str) -> std::result::Result<Option<String>, (Option<String>, Refusal)> {
-        let nameless = |refusal: Refusal| (None, refusal);
+    async fn hear_plain(&mut self, text: &str) -> std::result::Result<Option<String>, (Option<String>, FrameRefusal)> {
+        let nameless = |refusal: FrameRefusal| (None, refusal);
         if text.len() > MAX_FRAME {
             let message = "A frame is at most 1 MiB. Upload what is larger as an artifact and send its id.";
-            return Err(nameless(Refusal::new(Code::TooLarge, message)));
+            return Err(nameless(FrameRefusal::new(Code::TooLarge, message)));
         }
         if attache_protocol::json::depth(text.as_bytes()) > attache_protocol::json::MAX_DEPTH {
-            return Err(nameless(Refusal::new(Code::TooDeep, "The frame nests too deep.")));
+            return Err(nameless(FrameRefusal::new(Code::TooDeep, "The frame nests too deep.")));
         }
         let Some(by) = self.principal.clone() else { return Ok(None) };
         let by = self.recheck(&by).await.map_err(nameless)?;
-        let frame = Object::read("", text).map_err(|error| nameless(error.into()))?;
+        let frame = FrameObject::read("", text).map_err(|error| nameless(error.into()))?;
         let kind = frame.required::<String>("type").map_err(|error| nameless(error.into()))?;
         match kind.as_str() {
             "ping" => return Ok(Some(r#"{"type":"pong"}"#.to_owned())),
@@ -73,17 +73,17 @@ impl Session {
             _ => {}
         }
         let task = frame.required::<String>("task_id").map_err(|error| nameless(error.into()))?;
-        let named = |refusal: Refusal| (Some(task.chars().take(80).collect()), refusal);
+        let named = |refusal: FrameRefusal| (Some(task.chars().take(80).collect()), refusal);
         let said = match kind.as_str() {
-            "progress" | "result" | "error" => frame.object("data").map_err(Refusal::from).map_err(named)?,
+            "progress" | "result" | "error" => frame.object("data").map_err(FrameRefusal::from).map_err(named)?,
             other => {
                 let shown: String = other.chars().take(40).collect();
                 let why = format!("is `{shown}`; a client sends `progress`, `result`, `error`, `ping` or `pong`");
                 return Err(named(FrameError::wrong("type", why).into()));
             }
         };
-        let data = said.ok_or_else(|| named(Refusal::missing("data")))?;
-        let run = task_id(&task).ok_or_else(|| named(Refusal::wrong("task_id", "is not the id of a task")))?;
+        let data = said.ok_or_else(|| named(FrameRefusal::missing("data")))?;
+        let run = task_id(&task).ok_or_else(|| named(FrameRefusal::wrong("task_id", "is not the id of a task")))?;
         let reported = self.report_plain(&by, run, &kind, &data).await;
         // The client is free also when its answer came too late.
         let over = match &reported {
@@ -104,14 +104,14 @@ impl Session {
         by: &Principal,
         run: RunId,
         kind: &str,
-        data: &Object<'_>,
-    ) -> std::result::Result<(), Refusal> {
+        data: &FrameObject<'_>,
+    ) -> std::result::Result<(), FrameRefusal> {
         let epoch = Some(self.epoch_of(by, run).await?);
         match kind {
             "progress" => {
                 let share = data.optional::<f64>("progress")?;
                 if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
-                    return Err(Refusal::wrong("data.progress", "must be between 0 and 1"));
+                    return Err(FrameRefusal::wrong("data.progress", "must be between 0 and 1"));
                 }
                 // People count in whole parts of a hundred; so much less is noise of the multiplication.
                 let percent = share.map(|share| (share * 1e8).round() / 1e6);
@@ -123,9 +123,9 @@ impl Session {
                 self.hub.progress(by, run, request).await?;
             }
             "result" => {
-                let summary = data.raw("summary").ok_or_else(|| Refusal::missing("data.summary"))?;
+                let summary = data.raw("summary").ok_or_else(|| FrameRefusal::missing("data.summary"))?;
                 if !summary.starts_with('"') {
-                    return Err(Refusal::wrong("data.summary", "must be a text"));
+                    return Err(FrameRefusal::wrong("data.summary", "must be a text"));
                 }
                 let details = data.raw("details").unwrap_or("null");
                 let mut output = format!(r#"{{"text":{summary},"details":{details}"#);
@@ -153,7 +153,7 @@ impl Session {
     }
 
     /// The epoch under which the task was handed over: over this connection, or over one whose claims moved to it.
-    async fn epoch_of(&self, by: &Principal, run: RunId) -> std::result::Result<i64, Refusal> {
+    async fn epoch_of(&self, by: &Principal, run: RunId) -> std::result::Result<i64, FrameRefusal> {
         let open = self.open.as_deref();
         let known = open.and_then(|open| open.epochs.iter().find(|(known, _)| *known == run));
         if let Some((_, epoch)) = known {
@@ -162,9 +162,11 @@ impl Session {
         let (runtime, _) = by.device()?;
         let record = self.hub.store().run(by.tenant, run).await.map_err(about("task"))?;
         match &record.state.phase {
-            Phase::Running(claim) if claim.runtime == runtime => Ok(record.state.epoch),
-            Phase::Ended { .. } if record.runtime == Some(runtime) => Ok(record.state.epoch),
-            Phase::Running(_) | Phase::Pending { .. } | Phase::Ended { .. } => Err(Error::not_found("task").into()),
+            RunPhase::Running(claim) if claim.runtime == runtime => Ok(record.state.epoch),
+            RunPhase::Ended { .. } if record.runtime == Some(runtime) => Ok(record.state.epoch),
+            RunPhase::Running(_) | RunPhase::Pending { .. } | RunPhase::Ended { .. } => {
+                Err(Error::not_found("task").into())
+            }
         }
     }
 
@@ -188,7 +190,7 @@ fn task_id(text: &str) -> Option<RunId> {
 }
 
 /// `stats{tokens,cost}` in the platform's words.
-fn usage(data: &Object<'_>) -> std::result::Result<Option<Json>, Refusal> {
+fn usage(data: &FrameObject<'_>) -> std::result::Result<Option<Json>, FrameRefusal> {
     let Some(stats) = data.object("stats")? else { return Ok(None) };
     let members: Vec<String> = [("tokens", "tokens"), ("cost", "cost_usd")]
         .into_iter()
@@ -198,24 +200,25 @@ fn usage(data: &Object<'_>) -> std::result::Result<Option<Json>, Refusal> {
     usage.map(Some).map_err(|error| Error::internal(&error).into())
 }
 
-fn refused(task: Option<&str>, refusal: &Refusal) -> String {
+fn refused(task: Option<&str>, refusal: &FrameRefusal) -> String {
     #[derive(serde::Serialize)]
-    struct Frame<'a> {
+    struct PlainErrorFrame<'a> {
         r#type: &'a str,
         task_id: Option<&'a str>,
-        data: attache_protocol::wire::envelope::Refused,
+        data: attache_protocol::wire::envelope::FrameRefusalBody,
     }
     let mut data = refusal.body();
     data.task_run = None;
-    serde_json::to_string(&Frame { r#type: "error", task_id: task, data }).expect("our own types serialise to JSON")
+    serde_json::to_string(&PlainErrorFrame { r#type: "error", task_id: task, data })
+        .expect("our own types serialise to JSON")
 }
 
 /// What waits in the outbox, in plain words; none if it is nothing for such a client.
 pub(super) async fn frame(
     hub: &Handle,
-    to: Address<'_>,
+    to: FrameAddress<'_>,
     frame: Frame,
-    fresh: Option<Box<Claimed>>,
+    fresh: Option<Box<ClaimedRunRecord>>,
 ) -> Result<Option<String>> {
     let told = |kind: &str, run: RunId, data: &str| format!(r#"{{"type":"{kind}","task_id":"{run}","data":{data}}}"#);
     // It enforces no limits, so a run that asks for some was refused in its name, or is about to be.
@@ -228,14 +231,14 @@ pub(super) async fn frame(
         }
     }
     Ok(Some(match frame {
-        Frame::Execute { run, epoch } => match text::claimed(hub, to.tenant, run, epoch, fresh).await? {
+        Frame::Execute { run, epoch } => match frame_text::claimed(hub, to.tenant, run, epoch, fresh).await? {
             Some((claimed, _)) => told("task", run, &task(&claimed)),
             None => told("cancel", run, "{}"),
         },
         Frame::Cancel { run } | Frame::Event { run, .. } => told("cancel", run, "{}"),
         Frame::Input { run, input } => {
             let given = hub.store().input(run, input).await.map_err(about("input"))?;
-            let given = hub.input_in_full(to.tenant, given, Holder::Channel(to.channel)).await;
+            let given = hub.input_in_full(to.tenant, given, InputRecipient::Channel(to.channel)).await;
             told("input", run, &format!(r#"{{"parts":{}}}"#, given.parts.get()))
         }
         // A plain client asks nothing, so nothing of its is answered.
@@ -243,7 +246,7 @@ pub(super) async fn frame(
     }))
 }
 
-fn task(claimed: &ExecuteRun) -> String {
-    let context = Object::read("input", claimed.input.get()).ok().and_then(|input| input.raw("context"));
+fn task(claimed: &ExecuteFrame) -> String {
+    let context = FrameObject::read("input", claimed.input.get()).ok().and_then(|input| input.raw("context"));
     format!(r#"{{"task":{},"context":{}}}"#, Json::of(&claimed.query).get(), context.unwrap_or("null"))
 }

@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use attache_protocol::{
     ChannelId, Code, Json, Secret,
-    rules::run::Status,
+    rules::run::RunStatus,
     secret::{Kind, SecretHash},
     wire::{
         channel::PeerRole,
-        envelope::{Register, Registered, Repair, Resume, Resumed, Token},
+        envelope::{FrameToken, Register, RegisterResponse, Resume, ResumeRepair, ResumeResponse},
     },
 };
 use attache_store::record::{
-    Page, RunFilter,
+    Pagination, RunFilter,
     channel::{self, NewChannel},
 };
 use tokio::time::Instant;
 
 use super::{
-    answer::{Refusal, yes},
-    outbox::Following,
-    session::{Dialect, Open, Reply, Session, hang_up},
+    outbox::FollowedRun,
+    response::{FrameRefusal, yes},
+    session::{ActionReply, ChannelDialect, ChannelSession, OpenChannel, close_unless_taken_over},
 };
 use crate::{
     Error, Principal,
     bus::Topic,
     control::check,
-    identity::{Action, Who},
+    identity::{Action, PrincipalKind},
     render,
 };
 
@@ -40,20 +40,20 @@ const MESSAGES: (u32, Duration) = (30, Duration::from_secs(60));
 const STORE_DELAY: Duration = Duration::from_millis(50);
 const MAX_SNAPSHOT: usize = 100;
 
-// === impl Session ===
+// === impl ChannelSession ===
 
-impl Session {
-    pub(super) async fn register(&mut self, by: &Principal, request: Register) -> Result<Reply, Refusal> {
+impl ChannelSession {
+    pub(super) async fn register(&mut self, by: &Principal, request: Register) -> Result<ActionReply, FrameRefusal> {
         let token = Kind::Resume.generate(self.hub.env());
         let id = self.hub.env().channel_id();
         let channel = self.open_channel(by, id, request, token.hash()).await?;
-        let registered = Registered {
+        let registered = RegisterResponse {
             agent_id: channel.agent,
             channel_id: channel.id,
-            resume_token: Token(token),
+            resume_token: FrameToken(token),
             heartbeat_ms: u64::try_from(self.heartbeat().as_millis()).unwrap_or(u64::MAX),
         };
-        Ok(Reply::Now(yes("register", &Json::of(&registered))))
+        Ok(ActionReply::Now(yes("register", &Json::of(&registered))))
     }
 
     /// Opens a channel under an id of the caller's choice.
@@ -63,13 +63,13 @@ impl Session {
         id: ChannelId,
         request: Register,
         resume: SecretHash,
-    ) -> Result<channel::Channel, Refusal> {
+    ) -> Result<channel::ChannelRecord, FrameRefusal> {
         let (peer_role, worker) = role(by, request.peer_role)?;
         let tools = request.tools.unwrap_or_else(empty_list);
         let compiled = self.hub.live_channels().compile(tools.clone()).await?;
         let capabilities = request.capabilities.unwrap_or_default();
         if capabilities.len() > MAX_CAPABILITIES {
-            return Err(Refusal::wrong("payload.capabilities", "must have at most 64 entries"));
+            return Err(FrameRefusal::wrong("payload.capabilities", "must have at most 64 entries"));
         }
         for capability in &capabilities {
             check::token("capabilities", capability, 1..=64)?;
@@ -78,7 +78,7 @@ impl Session {
             check::object("device_info", device, MAX_DEVICE)?;
         }
         if request.running.as_ref().is_some_and(|running| running.len() > MAX_RUNNING) {
-            return Err(Refusal::wrong("payload.running", "must have at most 1000 entries"));
+            return Err(FrameRefusal::wrong("payload.running", "must have at most 1000 entries"));
         }
         let extensions = request.extensions.filter(|_| worker.is_some());
         if let Some(extensions) = &extensions {
@@ -116,15 +116,15 @@ impl Session {
         Ok(channel)
     }
 
-    pub(super) async fn resume(&mut self, by: &Principal, request: Resume) -> Result<Reply, Refusal> {
+    pub(super) async fn resume(&mut self, by: &Principal, request: Resume) -> Result<ActionReply, FrameRefusal> {
         if request.last_seq < 0 {
-            return Err(Refusal::wrong("payload.last_seq", "must not be negative"));
+            return Err(FrameRefusal::wrong("payload.last_seq", "must not be negative"));
         }
         let fresh = Kind::Resume.generate(self.hub.env());
         let token = SecretHash::of(request.resume_token.0.expose());
         self.check_last_seq(by, request.channel_id, token, request.last_seq).await?;
-        let resumed = self.take_up(by, request.channel_id, token, &fresh, request.last_seq).await?;
-        Ok(Reply::Now(yes("resume", &Json::of(&resumed))))
+        let resumed = self.resume_channel(by, request.channel_id, token, &fresh, request.last_seq).await?;
+        Ok(ActionReply::Now(yes("resume", &Json::of(&resumed))))
     }
 
     /// A peer that names a frame which never was has mixed something up; its token stays good. Only who could resume the
@@ -135,24 +135,24 @@ impl Session {
         id: ChannelId,
         token: SecretHash,
         last_seq: i64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FrameRefusal> {
         let Ok(channel) = self.hub.store().channel(by.tenant, id).await else { return Ok(()) };
         if channel.principal == by.actor() && channel.resume == Some(token) && last_seq > channel.head {
-            return Err(Refusal::wrong("payload.last_seq", "is beyond the newest frame of the channel"));
+            return Err(FrameRefusal::wrong("payload.last_seq", "is beyond the newest frame of the channel"));
         }
         Ok(())
     }
 
     /// Takes a channel up again where its peer left it.
-    pub(crate) async fn take_up(
+    pub(crate) async fn resume_channel(
         &mut self,
         by: &Principal,
         id: ChannelId,
         token: SecretHash,
         fresh: &Secret<String>,
         last_seq: i64,
-    ) -> Result<Resumed, Refusal> {
-        let resume = channel::Resume {
+    ) -> Result<ResumeResponse, FrameRefusal> {
+        let resume = channel::ChannelResume {
             channel: id,
             token,
             fresh: fresh.hash(),
@@ -174,10 +174,10 @@ impl Session {
             Some(_) => Some(self.snapshot(channel).await?),
             None => None,
         };
-        Ok(Resumed {
-            resume_token: Token(fresh.clone()),
+        Ok(ResumeResponse {
+            resume_token: FrameToken(fresh.clone()),
             resumed_from: from,
-            repaired: resumed.missing.map(|(from, to)| Repair { from, to }),
+            repaired: resumed.missing.map(|(from, to)| ResumeRepair { from, to }),
             snapshot,
             heartbeat_ms: u64::try_from(self.heartbeat().as_millis()).unwrap_or(u64::MAX),
         })
@@ -186,22 +186,29 @@ impl Session {
     /// A connection has one channel: the one before is as good as hung up.
     async fn leave_other(&mut self, by: &Principal, id: ChannelId) {
         if let Some(before) = self.open.take_if(|before| before.channel != id) {
-            self.bell.ignore(Topic::Channel(before.channel));
-            hang_up(&self.hub, &before, by, "replaced").await;
+            self.bell.remove_topic(Topic::Channel(before.channel));
+            close_unless_taken_over(&self.hub, &before, by, "replaced").await;
         }
     }
 
-    async fn enter(&mut self, by: &Principal, channel: &channel::Channel, number: u64, token: SecretHash, from: i64) {
-        self.bell.listen(Topic::Channel(channel.id));
+    async fn enter(
+        &mut self,
+        by: &Principal,
+        channel: &channel::ChannelRecord,
+        number: u64,
+        token: SecretHash,
+        from: i64,
+    ) {
+        self.bell.add_topic(Topic::Channel(channel.id));
         let follows = self.hub.store().follows(channel.id).await.unwrap_or_default();
         for follow in &follows {
-            self.bell.listen(Topic::Run(follow.run));
+            self.bell.add_topic(Topic::Run(follow.run));
         }
         let worker = match (channel.runtime, by.who) {
-            (Some(_), Who::Runtime { runtime, agent, .. }) => Some((runtime, agent)),
+            (Some(_), PrincipalKind::Runtime { runtime, agent, .. }) => Some((runtime, agent)),
             _ => None,
         };
-        self.open = Some(Box::new(Open {
+        self.open = Some(Box::new(OpenChannel {
             channel: channel.id,
             tenant: channel.tenant,
             peer: peer(by),
@@ -221,20 +228,20 @@ impl Session {
             claim: false,
             fresh: None,
             moved: follows.iter().map(|follow| follow.run).collect(),
-            follows: follows.into_iter().map(Following::new).collect(),
+            follows: follows.into_iter().map(FollowedRun::new).collect(),
             asked: Vec::new(),
             epochs: Vec::new(),
             messages: (None, 0),
         }));
-        self.heard();
+        self.mark_seen();
     }
 
     /// What frames that are gone led to: the channel, and the runs that its peer works on or waits for.
-    async fn snapshot(&self, channel: channel::Channel) -> Result<Json, Refusal> {
+    async fn snapshot(&self, channel: channel::ChannelRecord) -> Result<Json, FrameRefusal> {
         let mut runs = Vec::new();
         if let Some(agent) = channel.agent {
-            let filter = RunFilter { agent: Some(agent), status: Some(Status::Running), ..RunFilter::default() };
-            let page = Page { limit: MAX_SNAPSHOT, cursor: None };
+            let filter = RunFilter { agent: Some(agent), status: Some(RunStatus::Running), ..RunFilter::default() };
+            let page = Pagination { limit: MAX_SNAPSHOT, cursor: None };
             let listed = self.hub.store().runs(channel.tenant, filter, page).await;
             let listed = listed.map_err(|error| Error::from_store("run", error))?;
             runs.extend(listed.items.into_iter().filter(|run| run.channel == Some(channel.id)));
@@ -251,16 +258,16 @@ impl Session {
     }
 
     /// Everything up to the seq has arrived at the peer.
-    pub(super) fn acknowledged(&mut self, seq: i64) -> Result<Reply, Refusal> {
-        let Some(open) = &mut self.open else { return Ok(Reply::Later) };
+    pub(super) fn acknowledged(&mut self, seq: i64) -> Result<ActionReply, FrameRefusal> {
+        let Some(open) = &mut self.open else { return Ok(ActionReply::Later) };
         if seq < 0 || seq > open.sent {
-            return Err(Refusal::wrong("payload.seq", "is not the seq of a frame that was sent"));
+            return Err(FrameRefusal::wrong("payload.seq", "is not the seq of a frame that was sent"));
         }
         if seq > open.acked {
             open.acked = seq;
             open.store_due.get_or_insert_with(|| Instant::now() + STORE_DELAY);
         }
-        Ok(Reply::Now(yes("ack", &Json::empty_object())))
+        Ok(ActionReply::Now(yes("ack", &Json::empty_object())))
     }
 
     /// Writes what the peer has acknowledged.
@@ -283,21 +290,21 @@ impl Session {
     }
 
     /// Something about the channel itself: kept as an event of the channel, and as nothing else.
-    pub(super) async fn message(&mut self, by: &Principal, message: Json) -> Result<Reply, Refusal> {
+    pub(super) async fn message(&mut self, by: &Principal, message: Json) -> Result<ActionReply, FrameRefusal> {
         check::sized("message", &message, MAX_MESSAGE)?;
-        let Some(open) = &mut self.open else { return Ok(Reply::Later) };
+        let Some(open) = &mut self.open else { return Ok(ActionReply::Later) };
         let (since, count) = &mut open.messages;
         if since.is_none_or(|since| since.elapsed() >= MESSAGES.1) {
             (*since, *count) = (Some(Instant::now()), 0);
         }
         if *count >= MESSAGES.0 {
-            return Err(Refusal::new(Code::TooManyRequests, "A channel takes at most 30 messages in a minute."));
+            return Err(FrameRefusal::new(Code::TooManyRequests, "A channel takes at most 30 messages in a minute."));
         }
         *count += 1;
         let channel = open.channel;
         let kept = self.hub.store().channel_message(self.context(by), channel, message).await;
         kept.map_err(|error| Error::from_store("channel", error))?;
-        Ok(Reply::Now(yes("message", &Json::empty_object())))
+        Ok(ActionReply::Now(yes("message", &Json::empty_object())))
     }
 }
 
@@ -305,46 +312,50 @@ impl Session {
 fn role(
     by: &Principal,
     wanted: Option<PeerRole>,
-) -> Result<(PeerRole, Option<(attache_protocol::RuntimeId, attache_protocol::AgentId)>), Refusal> {
+) -> Result<(PeerRole, Option<(attache_protocol::RuntimeId, attache_protocol::AgentId)>), FrameRefusal> {
     let works = |role: PeerRole| matches!(role, PeerRole::Worker | PeerRole::RemoteRuntime);
     match (by.who, wanted) {
-        (Who::Runtime { runtime, agent, .. }, wanted) => {
+        (PrincipalKind::Runtime { runtime, agent, .. }, wanted) => {
             let role = wanted.unwrap_or(PeerRole::Worker);
             Ok((role, works(role).then_some((runtime, agent))))
         }
-        (Who::Key { .. } | Who::Outside { .. }, Some(role)) if works(role) => {
+        (PrincipalKind::Key { .. } | PrincipalKind::Outside { .. }, Some(role)) if works(role) => {
             let message = match by.who {
-                Who::Outside { .. } => "An outside agent works at its url, not over a channel.",
+                PrincipalKind::Outside { .. } => "An outside agent works at its url, not over a channel.",
                 _ => "A person's key cannot work for an agent.",
             };
-            let mut refusal = Refusal::new(Code::Forbidden, message).field("payload.peer_role");
+            let mut refusal = FrameRefusal::new(Code::Forbidden, message).field("payload.peer_role");
             refusal.hint = "Pair a runtime, or register the agent at /api/a2a/register and use its key.".to_owned();
             Err(refusal)
         }
-        (Who::Key { .. } | Who::Outside { .. }, wanted) => {
+        (PrincipalKind::Key { .. } | PrincipalKind::Outside { .. }, wanted) => {
             // An engine is there to put agents to work, and what it registers is work for the hub.
             by.may(Action::CreateRun)?;
             Ok((wanted.unwrap_or(PeerRole::Host), None))
         }
         // A channel outlives its sockets, and the run.
-        (Who::Run { .. }, _) => Err(Refusal::new(Code::Forbidden, "A run's token may not open a channel.")),
-        (Who::Anonymous { .. }, _) => Err(Refusal::new(Code::Unauthenticated, "A channel needs a credential.")),
+        (PrincipalKind::Run { .. }, _) => {
+            Err(FrameRefusal::new(Code::Forbidden, "A run's token may not open a channel."))
+        }
+        (PrincipalKind::Anonymous { .. }, _) => {
+            Err(FrameRefusal::new(Code::Unauthenticated, "A channel needs a credential."))
+        }
     }
 }
 
 fn account_ref(by: &Principal) -> String {
     match by.who {
-        Who::Key { key, .. } => format!("key:{key}"),
-        Who::Runtime { agent, .. } | Who::Outside { agent, .. } => format!("agent:{agent}"),
-        Who::Run { .. } | Who::Anonymous { .. } => by.actor(),
+        PrincipalKind::Key { key, .. } => format!("key:{key}"),
+        PrincipalKind::Runtime { agent, .. } | PrincipalKind::Outside { agent, .. } => format!("agent:{agent}"),
+        PrincipalKind::Run { .. } | PrincipalKind::Anonymous { .. } => by.actor(),
     }
 }
 
 fn peer(by: &Principal) -> String {
     match by.who {
-        Who::Key { key, .. } => key.to_string(),
-        Who::Runtime { agent, .. } | Who::Outside { agent, .. } => agent.to_string(),
-        Who::Run { .. } | Who::Anonymous { .. } => by.actor(),
+        PrincipalKind::Key { key, .. } => key.to_string(),
+        PrincipalKind::Runtime { agent, .. } | PrincipalKind::Outside { agent, .. } => agent.to_string(),
+        PrincipalKind::Run { .. } | PrincipalKind::Anonymous { .. } => by.actor(),
     }
 }
 
@@ -352,9 +363,9 @@ fn empty_list() -> Json {
     Json::from_text("[]").expect("[] is JSON")
 }
 
-// === impl Dialect ===
+// === impl ChannelDialect ===
 
-impl Dialect {
+impl ChannelDialect {
     const fn protocol(self) -> &'static str {
         match self {
             Self::Envelope => attache_protocol::wire::envelope::SUBPROTOCOL,

@@ -8,29 +8,29 @@ use attache_protocol::{
     wire::{
         channel::Transport,
         envelope::{Action, Envelope, FrameType},
-        run::Limit,
+        run::SandboxLimit,
     },
 };
-use attache_store::{Context, record::Claimed};
+use attache_store::{WriteContext, record::ClaimedRunRecord};
 use tokio::time::Instant;
 
 use super::{
-    answer::{self, Draft, Refusal},
-    outbox::{Following, Outgoing},
-    replies::{Repeated, Replies},
-    text::Asked,
+    frame_text::PendingRequest,
+    outbox::{FollowedRun, OutgoingFrame},
+    reply_cache::{FrameRepeat, ReplyCache},
+    response::{self, FrameDraft, FrameRefusal},
 };
 use crate::{
-    Handle, Principal, Who,
-    bus::{Bell, Topic},
+    Handle, Principal, PrincipalKind,
+    bus::{MultiWatch, Topic},
 };
 
 /// How long a connection may stay without a credential.
-const INTRODUCTION: Duration = Duration::from_secs(10);
+const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which words the peer speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum ChannelDialect {
     Envelope,
     /// The small frames of 004.
     Plain,
@@ -38,15 +38,15 @@ pub(crate) enum Dialect {
 
 /// How the peer reached the hub.
 #[derive(Debug, Clone)]
-pub(crate) struct Origin {
+pub(crate) struct ConnectionOrigin {
     pub(crate) transport: Transport,
-    pub(crate) dialect: Dialect,
+    pub(crate) dialect: ChannelDialect,
     pub(crate) address: Option<IpAddr>,
 }
 
 /// Why a conversation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum SessionEnd {
     /// The peer closed the connection.
     Closed,
     /// The connection broke.
@@ -63,14 +63,14 @@ pub(crate) enum Ending {
 }
 
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct ChannelSession {
     pub(super) hub: Handle,
-    pub(super) origin: Origin,
+    pub(super) origin: ConnectionOrigin,
     pub(super) principal: Option<Principal>,
-    pub(super) bell: Bell,
-    pub(super) open: Option<Box<Open>>,
-    pub(super) ready: VecDeque<Outgoing>,
-    pub(super) replies: Replies,
+    pub(super) bell: MultiWatch,
+    pub(super) open: Option<Box<OpenChannel>>,
+    pub(super) ready: VecDeque<OutgoingFrame>,
+    pub(super) replies: ReplyCache,
     began_at: Instant,
     heard_at: Instant,
     /// When the peer was first asked for a sign of life since then, or since the hub stood still.
@@ -80,13 +80,13 @@ pub(crate) struct Session {
     pub(super) retry_at: Option<Instant>,
     pub(super) attempts: u8,
     /// Why the peer is not welcome any more, and until when it may ask.
-    pub(super) unwelcome: Option<(Refusal, Instant)>,
-    ending: Option<Ending>,
+    pub(super) unwelcome: Option<(FrameRefusal, Instant)>,
+    ending: Option<SessionEnd>,
 }
 
 /// What there is to know once the peer has a channel.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenChannel {
     pub(super) channel: ChannelId,
     pub(super) tenant: TenantId,
     /// How frames name the peer.
@@ -98,7 +98,7 @@ pub(super) struct Open {
     pub(super) number: u64,
     pub(super) credits: u32,
     /// The limits of runs that the worker enforces.
-    pub(super) enforces: Vec<Limit>,
+    pub(super) enforces: Vec<SandboxLimit>,
     /// The newest frame that was handed to the connection.
     pub(super) sent: i64,
     /// The newest frame of the outbox, as far as we know.
@@ -114,12 +114,12 @@ pub(super) struct Open {
     pub(super) look: bool,
     pub(super) claim: bool,
     /// The claim that was just made, so that its frame need not read it again.
-    pub(super) fresh: Option<Box<Claimed>>,
+    pub(super) fresh: Option<Box<ClaimedRunRecord>>,
     /// Runs that moved and that the peer follows.
     pub(super) moved: Vec<RunId>,
-    pub(super) follows: Vec<Following>,
+    pub(super) follows: Vec<FollowedRun>,
     /// Questions about runs that were not claimed over a channel, so that no frame brings their answers.
-    pub(super) asked: Vec<Asked>,
+    pub(super) asked: Vec<PendingRequest>,
     /// Of plain frames, which carry no epoch: that of each task that was handed over.
     pub(super) epochs: Vec<(RunId, i64)>,
     pub(super) messages: (Option<Instant>, u32),
@@ -127,26 +127,26 @@ pub(super) struct Open {
 
 /// What an action leads to.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(super) enum ActionReply {
     /// The payload of the answer.
     Now(Json),
     /// The answer comes as a frame of the outbox.
     Later,
 }
 
-// === impl Session ===
+// === impl ChannelSession ===
 
-impl Session {
-    pub(crate) fn new(hub: Handle, origin: Origin, principal: Option<Principal>) -> Self {
+impl ChannelSession {
+    pub(crate) fn new(hub: Handle, origin: ConnectionOrigin, principal: Option<Principal>) -> Self {
         let now = Instant::now();
         let mut session = Self {
-            bell: Bell::new(hub.bus()),
+            bell: MultiWatch::new(hub.bus()),
             hub,
             origin,
             principal: None,
             open: None,
             ready: VecDeque::new(),
-            replies: Replies::default(),
+            replies: ReplyCache::default(),
             began_at: now,
             heard_at: now,
             asked_at: None,
@@ -167,7 +167,7 @@ impl Session {
         self.principal.as_ref()
     }
 
-    pub(crate) const fn dialect(&self) -> Dialect {
+    pub(crate) const fn dialect(&self) -> ChannelDialect {
         self.origin.dialect
     }
 
@@ -176,35 +176,35 @@ impl Session {
     }
 
     /// A frame that comes by itself, answered as a request whatever its type says.
-    pub(crate) async fn settle(&mut self, by: &Principal, text: &str) -> Result<Option<String>, Refusal> {
+    pub(crate) async fn settle(&mut self, by: &Principal, text: &str) -> Result<Option<String>, FrameRefusal> {
         let envelope = Envelope::parse(text)?;
         let action = Action::read(&envelope)?;
         match self.act(by, &envelope, action).await? {
-            Reply::Now(payload) => Ok(Some(answer::yes_text(&self.hub, &envelope.header.msg_id, payload))),
-            Reply::Later => {
-                let payload = answer::done(envelope.action().as_deref());
-                Ok(Some(answer::yes_text(&self.hub, &envelope.header.msg_id, payload)))
+            ActionReply::Now(payload) => Ok(Some(response::yes_text(&self.hub, &envelope.header.msg_id, payload))),
+            ActionReply::Later => {
+                let payload = response::done(envelope.action().as_deref());
+                Ok(Some(response::yes_text(&self.hub, &envelope.header.msg_id, payload)))
             }
         }
     }
 
     /// What a peer hears when the hub is about to stop.
-    pub(crate) fn farewell(&self) -> Option<String> {
+    pub(crate) fn drain_frame(&self) -> Option<String> {
         let open = self.open.as_ref()?;
         match self.origin.dialect {
-            Dialect::Envelope => {
-                let payload = answer::object("drain", &[]);
-                Some(Draft::new(FrameType::Notification, &open.peer, payload).text(&self.hub))
+            ChannelDialect::Envelope => {
+                let payload = response::object("drain", &[]);
+                Some(FrameDraft::new(FrameType::Notification, &open.peer, payload).text(&self.hub))
             }
-            Dialect::Plain => None,
+            ChannelDialect::Plain => None,
         }
     }
 
-    pub(crate) const fn ending(&self) -> Option<Ending> {
+    pub(crate) const fn ending(&self) -> Option<SessionEnd> {
         self.ending
     }
 
-    pub(crate) const fn end(&mut self, ending: Ending) {
+    pub(crate) const fn end(&mut self, ending: SessionEnd) {
         if self.ending.is_none() {
             self.ending = Some(ending);
         }
@@ -216,20 +216,20 @@ impl Session {
     }
 
     /// The peer gave a sign of life.
-    pub(crate) fn heard(&mut self) {
+    pub(crate) fn mark_seen(&mut self) {
         self.heard_at = Instant::now();
         self.asked_at = None;
         if let Some(open) = &self.open {
-            self.hub.live_channels().hear(open.channel);
+            self.hub.live_channels().mark_seen(open.channel);
         }
     }
 
     /// One frame of the peer. What it returns goes back at once.
     pub(crate) async fn receive(&mut self, text: &str) -> Option<String> {
-        self.heard();
+        self.mark_seen();
         match self.origin.dialect {
-            Dialect::Envelope => self.receive_envelope(text).await,
-            Dialect::Plain => self.receive_plain(text).await,
+            ChannelDialect::Envelope => self.receive_envelope(text).await,
+            ChannelDialect::Plain => self.receive_plain(text).await,
         }
     }
 
@@ -242,19 +242,19 @@ impl Session {
             }
         };
         let parent = Some(envelope.header.msg_id.as_str());
-        let by = match self.welcome(&envelope).await {
+        let by = match self.authenticate_frame(&envelope).await {
             Ok(by) => by,
             Err(refusal) => return Some(self.refuse(envelope.action().as_deref(), parent, &refusal)),
         };
         match self.replies.find(&envelope) {
-            Some(Repeated::Same(reply)) => {
+            Some(FrameRepeat::Same(reply)) => {
                 let reply = (!reply.is_empty()).then(|| reply.to_owned());
                 self.note_seq(&envelope);
                 return reply;
             }
-            Some(Repeated::Reused) => {
+            Some(FrameRepeat::Reused) => {
                 self.note_seq(&envelope);
-                let refusal = Refusal::new(Code::KeyReused, "This msg_id was used before, for a different frame.");
+                let refusal = FrameRefusal::new(Code::KeyReused, "This msg_id was used before, for a different frame.");
                 return Some(self.refuse(envelope.action().as_deref(), parent, &refusal));
             }
             None => {}
@@ -270,23 +270,23 @@ impl Session {
         let outcome = self.act(&by, &envelope, action).await;
         self.note_seq(&envelope);
         match outcome {
-            Ok(Reply::Now(payload)) if envelope.header.kind == FrameType::Request => {
-                let draft = Draft { parent, ..Draft::new(FrameType::Response, self.peer(), payload) };
+            Ok(ActionReply::Now(payload)) if envelope.header.kind == FrameType::Request => {
+                let draft = FrameDraft { parent, ..FrameDraft::new(FrameType::Response, self.peer(), payload) };
                 let text = draft.text(&self.hub);
                 self.replies.keep(&envelope, &text);
                 Some(text)
             }
-            Ok(Reply::Now(_)) => {
+            Ok(ActionReply::Now(_)) => {
                 self.replies.keep(&envelope, "");
                 None
             }
-            Ok(Reply::Later) => None,
+            Ok(ActionReply::Later) => None,
             Err(refusal) => Some(self.refuse_and_keep(name.as_deref(), &envelope, &refusal)),
         }
     }
 
     /// The same frame again is refused in the same words, also when it could be followed by then.
-    fn refuse_and_keep(&mut self, action: Option<&str>, envelope: &Envelope, refusal: &Refusal) -> String {
+    fn refuse_and_keep(&mut self, action: Option<&str>, envelope: &Envelope, refusal: &FrameRefusal) -> String {
         let text = self.refuse(action, Some(&envelope.header.msg_id), refusal);
         if refusal.is_final() {
             self.replies.keep_refusal(envelope, &text);
@@ -295,12 +295,12 @@ impl Session {
     }
 
     pub(super) fn peer(&self) -> &str {
-        self.open.as_ref().map_or(answer::ANYBODY, |open| open.peer.as_str())
+        self.open.as_ref().map_or(response::UNNAMED_PEER, |open| open.peer.as_str())
     }
 
-    pub(super) fn refuse(&self, action: Option<&str>, parent: Option<&str>, refusal: &Refusal) -> String {
-        let payload = answer::no(action, refusal);
-        Draft { parent, ..Draft::new(FrameType::Response, self.peer(), payload) }.text(&self.hub)
+    pub(super) fn refuse(&self, action: Option<&str>, parent: Option<&str>, refusal: &FrameRefusal) -> String {
+        let payload = response::no(action, refusal);
+        FrameDraft { parent, ..FrameDraft::new(FrameType::Response, self.peer(), payload) }.text(&self.hub)
     }
 
     /// A frame with a number has arrived, whatever became of it.
@@ -313,13 +313,13 @@ impl Session {
         open.told = open.told.min(open.heard - 1);
     }
 
-    async fn act(&mut self, by: &Principal, envelope: &Envelope, action: Action) -> Result<Reply, Refusal> {
+    async fn act(&mut self, by: &Principal, envelope: &Envelope, action: Action) -> Result<ActionReply, FrameRefusal> {
         match action {
             Action::Register(register) => self.register(by, register).await,
             Action::Resume(resume) => self.resume(by, resume).await,
             // A request over HTTP stands for itself.
             _ if self.open.is_none() && self.origin.transport != Transport::Sse => {
-                Err(Refusal::new(Code::NotRegistered, "This connection has no channel yet."))
+                Err(FrameRefusal::new(Code::NotRegistered, "This connection has no channel yet."))
             }
             Action::Ack(ack) => self.acknowledged(ack.seq),
             Action::Ready(ready) => self.ready(&ready),
@@ -347,7 +347,7 @@ impl Session {
     pub(crate) fn due(&self) -> Instant {
         let mut due = self.ticked_at + self.heartbeat();
         if self.principal.is_none() {
-            due = due.min(self.began_at + INTRODUCTION);
+            due = due.min(self.began_at + AUTHENTICATION_TIMEOUT);
         }
         let open = self.open.as_ref();
         let others =
@@ -359,9 +359,9 @@ impl Session {
     pub(crate) async fn tick(&mut self) -> bool {
         let now = Instant::now();
         if self.unwelcome.as_ref().is_some_and(|(_, until)| now >= *until)
-            || self.principal.is_none() && now >= self.began_at + INTRODUCTION
+            || self.principal.is_none() && now >= self.began_at + AUTHENTICATION_TIMEOUT
         {
-            self.end(Ending::Unauthenticated);
+            self.end(SessionEnd::Unauthenticated);
             return false;
         }
         let heartbeat = self.heartbeat();
@@ -372,7 +372,7 @@ impl Session {
         if now.duration_since(self.heard_at) >= self.hub.options().heartbeat_timeout
             && self.asked_at.is_some_and(|asked_at| now >= asked_at + heartbeat)
         {
-            self.end(Ending::Silent);
+            self.end(SessionEnd::Silent);
             return false;
         }
         if self.retry_at.is_some_and(|at| now >= at) {
@@ -389,7 +389,7 @@ impl Session {
         self.asked_at.get_or_insert(now);
         // Hints may be lost: now and then everything is looked at.
         self.look_again();
-        self.check_welcome().await;
+        self.check_credential().await;
         true
     }
 
@@ -402,42 +402,42 @@ impl Session {
 
     /// Resolves when something moved. Safe to drop and call again.
     pub(crate) async fn moved(&self) -> Vec<Topic> {
-        self.bell.rung().await
+        self.bell.moved_topics().await
     }
 
     pub(crate) async fn note(&mut self, moved: Vec<Topic>) {
         for topic in moved {
             match (topic, &mut self.open) {
-                (Topic::Key(_) | Topic::Runtime(_), _) => self.check_welcome().await,
+                (Topic::Key(_) | Topic::Runtime(_), _) => self.check_credential().await,
                 (Topic::Channel(_), Some(open)) => open.look = true,
                 (Topic::Queue(_), Some(open)) => open.claim = true,
                 (Topic::Run(run), Some(open)) if !open.moved.contains(&run) => open.moved.push(run),
-                (Topic::Asked(run), Some(_)) => self.answer_asked(run).await,
+                (Topic::Asked(run), Some(_)) => self.answer_pending(run).await,
                 _ => {}
             }
         }
     }
 
-    pub(super) const fn is_welcome(&self) -> bool {
+    pub(super) const fn is_credential_valid(&self) -> bool {
         self.unwelcome.is_none() && self.ending.is_none()
     }
 
-    pub(super) fn context(&self, by: &Principal) -> Context {
+    pub(super) fn context(&self, by: &Principal) -> WriteContext {
         self.hub.context(by)
     }
 
     /// The connection is gone. The channel keeps its claims, its frames and its token.
-    pub(crate) async fn close(&mut self, otherwise: Ending) {
+    pub(crate) async fn close(&mut self, otherwise: SessionEnd) {
         let ending = self.ending.unwrap_or(otherwise);
         self.store_ack().await;
         let (Some(open), Some(by)) = (self.open.take(), self.principal.clone()) else { return };
         self.return_unsent(&open, &by).await;
-        let is_closed = hang_up(&self.hub, &open, &by, ending.reason()).await;
+        let is_closed = close_unless_taken_over(&self.hub, &open, &by, ending.reason()).await;
         // A device that ends says goodbye; one that only lost its line does not, nor one that has another.
         if is_closed
-            && ending == Ending::Closed
-            && let Who::Runtime { runtime, .. } = by.who
-            && let Err(error) = self.hub.store().leave(runtime, self.hub.now()).await
+            && ending == SessionEnd::Closed
+            && let PrincipalKind::Runtime { runtime, .. } = by.who
+            && let Err(error) = self.hub.store().disconnect_runtime(runtime, self.hub.now()).await
         {
             tracing::debug!(runtime.id = %runtime, %error, "a goodbye was not taken");
         }
@@ -445,31 +445,31 @@ impl Session {
 }
 
 /// Closes the channel, unless another connection has taken it over: then the answer is no.
-pub(super) async fn hang_up(hub: &Handle, open: &Open, by: &Principal, reason: &str) -> bool {
+pub(super) async fn close_unless_taken_over(hub: &Handle, open: &OpenChannel, by: &Principal, reason: &str) -> bool {
     let live = hub.live_channels();
     let _gate = live.gate(open.channel).await;
     if !live.disconnect(open.channel, open.number) {
         return false;
     }
-    let context = Context::new(by.tenant, by.actor(), hub.now());
+    let context = WriteContext::new(by.tenant, by.actor(), hub.now());
     if let Err(error) = hub.store().close_channel(context, open.channel, reason).await {
         tracing::warn!(channel.id = %open.channel, %error, "a channel could not be closed");
     }
     true
 }
 
-impl Drop for Session {
+impl Drop for ChannelSession {
     /// A conversation that nobody closed was cut off.
     fn drop(&mut self) {
         let (Some(open), Some(by)) = (self.open.take(), self.principal.clone()) else { return };
-        let (hub, ending) = (self.hub.clone(), self.ending.unwrap_or(Ending::Lost));
-        self.hub.tasks().spawn(async move { hang_up(&hub, &open, &by, ending.reason()).await });
+        let (hub, ending) = (self.hub.clone(), self.ending.unwrap_or(SessionEnd::Lost));
+        self.hub.tasks().spawn(async move { close_unless_taken_over(&hub, &open, &by, ending.reason()).await });
     }
 }
 
-// === impl Ending ===
+// === impl SessionEnd ===
 
-impl Ending {
+impl SessionEnd {
     pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::Closed => "closed",

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    answer::Refusal,
     paths,
-    strict::Strict,
+    response::FrameRefusal,
+    strict_json::StrictJson,
     weight::{Scale, Weight},
 };
 
@@ -21,10 +21,10 @@ const MAX_PATTERN_SIZE: usize = 64 * 1024;
 
 /// Compiled once per channel.
 #[derive(Debug, Default)]
-pub(crate) struct Tools(Vec<Tool>);
+pub(crate) struct ChannelTools(Vec<CompiledTool>);
 
 #[derive(Debug)]
-struct Tool {
+struct CompiledTool {
     name: String,
     /// As the peer described it.
     described: Json,
@@ -40,7 +40,7 @@ struct Schema {
 
 /// What a run may do with them.
 #[derive(Debug, Clone)]
-pub(crate) struct Bounds {
+pub(crate) struct ToolBounds {
     /// A JSON array of names; without it every tool is allowed.
     pub(crate) allowed: Option<Json>,
     pub(crate) root: Option<String>,
@@ -51,27 +51,27 @@ thread_local! {
     static ROOT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-// === impl Tools ===
+// === impl ChannelTools ===
 
-impl Tools {
+impl ChannelTools {
     /// Reads and compiles the tools; the refusal names the schema that is wrong. This is work of its own: not for a thread
     /// that answers others.
-    pub(crate) fn compile(described: &Json) -> Result<Self, Refusal> {
+    pub(crate) fn compile(described: &Json) -> Result<Self, FrameRefusal> {
         if described.get().len() > MAX_SIZE {
-            return Err(Refusal::new(Code::TooLarge, "The tools are larger than 256 KiB.").field("payload.tools"));
+            return Err(FrameRefusal::new(Code::TooLarge, "The tools are larger than 256 KiB.").field("payload.tools"));
         }
         let list: Vec<Json> =
-            described.parse().map_err(|_| Refusal::wrong("payload.tools", "must be an array of tools"))?;
+            described.parse().map_err(|_| FrameRefusal::wrong("payload.tools", "must be an array of tools"))?;
         if list.len() > MAX_TOOLS {
-            return Err(Refusal::wrong("payload.tools", "must have at most 256 entries"));
+            return Err(FrameRefusal::wrong("payload.tools", "must have at most 256 entries"));
         }
         let mut scale = Scale::default();
-        let mut tools: Vec<Tool> = Vec::with_capacity(list.len());
+        let mut tools: Vec<CompiledTool> = Vec::with_capacity(list.len());
         for (index, described) in list.into_iter().enumerate() {
-            let tool = Tool::compile(&format!("payload.tools[{index}]"), described, &mut scale)?;
+            let tool = CompiledTool::compile(&format!("payload.tools[{index}]"), described, &mut scale)?;
             if tools.iter().any(|known| known.name == tool.name) {
                 let field = format!("payload.tools[{index}].name");
-                return Err(Refusal::wrong(&field, "names a tool for the second time"));
+                return Err(FrameRefusal::wrong(&field, "names a tool for the second time"));
             }
             tools.push(tool);
         }
@@ -95,26 +95,26 @@ impl Tools {
     }
 
     /// Refuses a call that the engine must not see.
-    pub(crate) fn check_call(&self, name: &str, arguments: &Json, bounds: &Bounds) -> Result<(), Refusal> {
-        let refused = |message: String| Refusal::new(Code::ToolRefused, message).field("payload.tool_name");
+    pub(crate) fn check_call(&self, name: &str, arguments: &Json, bounds: &ToolBounds) -> Result<(), FrameRefusal> {
+        let refused = |message: String| FrameRefusal::new(Code::ToolRefused, message).field("payload.tool_name");
         if bounds.allowed.as_ref().is_some_and(|allowed| !names(allowed).iter().any(|known| known == name)) {
             return Err(refused(format!("The caller does not allow the tool `{}`.", shown(name))));
         }
         let tool = self.0.iter().find(|tool| tool.name == name);
         let tool = tool.ok_or_else(|| refused(format!("The caller has no tool `{}`.", shown(name))))?;
-        let arguments = serde_json::from_str::<Strict>(arguments.get()).map_err(|error| {
-            Refusal::new(Code::ToolRefused, format!("The arguments cannot be taken as they are: {error}."))
+        let arguments = serde_json::from_str::<StrictJson>(arguments.get()).map_err(|error| {
+            FrameRefusal::new(Code::ToolRefused, format!("The arguments cannot be taken as they are: {error}."))
                 .field("payload.arguments")
         })?;
         if !arguments.0.is_object() {
-            return Err(Refusal::wrong("payload.arguments", "must be a JSON object"));
+            return Err(FrameRefusal::wrong("payload.arguments", "must be a JSON object"));
         }
         let Some(schema) = &tool.input else { return Ok(()) };
         validate(schema, &arguments.0, bounds.root.as_deref(), "payload.arguments")
     }
 
     /// Refuses a result that is not what the engine promised.
-    pub(crate) fn check_result(&self, name: &str, result: &Json) -> Result<(), Refusal> {
+    pub(crate) fn check_result(&self, name: &str, result: &Json) -> Result<(), FrameRefusal> {
         let schema = self.0.iter().find(|tool| tool.name == name).and_then(|tool| tool.output.as_ref());
         let Some(schema) = schema else { return Ok(()) };
         let result: Value = result.parse().unwrap_or(Value::Null);
@@ -130,10 +130,10 @@ fn shown(name: &str) -> String {
     name.chars().filter(|character| !character.is_control()).take(80).collect()
 }
 
-fn validate(schema: &Schema, value: &Value, root: Option<&str>, field: &str) -> Result<(), Refusal> {
+fn validate(schema: &Schema, value: &Value, root: Option<&str>, field: &str) -> Result<(), FrameRefusal> {
     if !schema.weight.affords(value) {
         let message = format!("`{field}` is too much to be checked against the tool's schema.");
-        return Err(Refusal::new(Code::ToolRefused, message).field(field));
+        return Err(FrameRefusal::new(Code::ToolRefused, message).field(field));
     }
     ROOT.with_borrow_mut(|current| *current = root.map(str::to_owned));
     let outcome = schema.validator.validate(value).map_err(|error| {
@@ -144,18 +144,18 @@ fn validate(schema: &Schema, value: &Value, root: Option<&str>, field: &str) -> 
             (true, None) => format!("`{field}` is not a path."),
             (false, _) => format!("`{field}` does not fit the tool's schema: {}.", error.masked()),
         };
-        Refusal::new(Code::ToolRefused, message).field(&field)
+        FrameRefusal::new(Code::ToolRefused, message).field(&field)
     });
     ROOT.with_borrow_mut(|current| *current = None);
     outcome
 }
 
-// === impl Tool ===
+// === impl CompiledTool ===
 
-impl Tool {
-    fn compile(field: &str, described: Json, scale: &mut Scale) -> Result<Self, Refusal> {
+impl CompiledTool {
+    fn compile(field: &str, described: Json, scale: &mut Scale) -> Result<Self, FrameRefusal> {
         #[derive(Deserialize)]
-        struct Description {
+        struct ToolDescription {
             name: String,
             #[serde(default)]
             input_schema: Option<Value>,
@@ -164,12 +164,13 @@ impl Tool {
         }
         let at = |member: &str| format!("{field}.{member}");
         if !described.is_object() {
-            return Err(Refusal::wrong(field, "must be an object with a `name`"));
+            return Err(FrameRefusal::wrong(field, "must be an object with a `name`"));
         }
-        let read: Description = described.parse().map_err(|_| Refusal::wrong(&at("name"), "must be a text"))?;
+        let read: ToolDescription =
+            described.parse().map_err(|_| FrameRefusal::wrong(&at("name"), "must be a text"))?;
         let plain = |byte: u8| byte.is_ascii_graphic();
         if !(1..=128).contains(&read.name.len()) || !read.name.bytes().all(plain) {
-            return Err(Refusal::wrong(&at("name"), "must be 1 to 128 printable characters without blanks"));
+            return Err(FrameRefusal::wrong(&at("name"), "must be 1 to 128 printable characters without blanks"));
         }
         let input = read.input_schema.map(|schema| compile(&at("input_schema"), &schema, scale)).transpose()?;
         let output = read.output_schema.map(|schema| compile(&at("output_schema"), &schema, scale)).transpose()?;
@@ -177,8 +178,8 @@ impl Tool {
     }
 }
 
-fn compile(field: &str, schema: &Value, scale: &mut Scale) -> Result<Schema, Refusal> {
-    let unusable = |why: String| Refusal::wrong(field, &format!("is not a JSON Schema that can be used: {why}"));
+fn compile(field: &str, schema: &Value, scale: &mut Scale) -> Result<Schema, FrameRefusal> {
+    let unusable = |why: String| FrameRefusal::wrong(field, &format!("is not a JSON Schema that can be used: {why}"));
     let weight = scale.weigh(schema).map_err(|why| unusable(format!("it {why}")))?;
     // A pattern is the peer's: the linear engine cannot be made to run for ever, nor to take much memory.
     let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_SIZE).dfa_size_limit(MAX_PATTERN_SIZE);
@@ -198,8 +199,8 @@ mod tests {
         Json::from_text(text).unwrap()
     }
 
-    fn tools() -> Tools {
-        Tools::compile(&json(
+    fn tools() -> ChannelTools {
+        ChannelTools::compile(&json(
             r##"[{"name":"read","input_schema":{"type":"object","required":["path"],"additionalProperties":false,
                 "properties":{"path":{"$ref":"#/$defs/p"},"more":{"type":"array","items":{"$ref":"#/$defs/p"}},"deep":{"type":"object","properties":{"p":{"$ref":"#/$defs/p"}}}},
                 "$defs":{"p":{"type":"string","format":"path"}}}},
@@ -209,7 +210,7 @@ mod tests {
     }
 
     fn field(arguments: &str) -> Option<String> {
-        let bounds = Bounds { allowed: None, root: Some("/srv/project".to_owned()) };
+        let bounds = ToolBounds { allowed: None, root: Some("/srv/project".to_owned()) };
         tools().check_call("read", &json(arguments), &bounds).err().map(|refusal| {
             assert_eq!(refusal.code, "tool_refused", "{}", refusal.message);
             refusal.field.unwrap()
@@ -236,10 +237,10 @@ mod tests {
 
     #[test]
     fn only_allowed_and_known_tools_are_called() {
-        let none = Bounds { allowed: None, root: None };
+        let none = ToolBounds { allowed: None, root: None };
         let only_add = json(r#"["add","gone"]"#);
-        let bounds = Bounds { allowed: Some(only_add.clone()), root: None };
-        let field = |result: Result<(), Refusal>| result.unwrap_err().field.unwrap();
+        let bounds = ToolBounds { allowed: Some(only_add.clone()), root: None };
+        let field = |result: Result<(), FrameRefusal>| result.unwrap_err().field.unwrap();
         assert_eq!(tools().check_call("add", &json(r#"{"any":["/etc"]}"#), &bounds), Ok(()));
         assert_eq!(field(tools().check_call("read", &json(r#"{"path":"x"}"#), &bounds)), "payload.tool_name");
         assert_eq!(field(tools().check_call("gone", &json("{}"), &bounds)), "payload.tool_name");
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_schema_that_cannot_be_used_is_named() {
-        let field = |text: &str| Tools::compile(&json(text)).map(drop).unwrap_err().field.unwrap();
+        let field = |text: &str| ChannelTools::compile(&json(text)).map(drop).unwrap_err().field.unwrap();
         for (text, wrong) in [
             ("{}", "payload.tools"),
             ("[7]", "payload.tools[0]"),

@@ -2,63 +2,63 @@
 
 use attache_protocol::{
     AgentId, ChannelId, Code, Json, RunId, RuntimeId,
-    rules::{permission::State, run::Worker},
+    rules::{permission::PermissionState, run::WorkerRef},
     wire::{
-        ask::{AskInput, AskState},
         envelope::{
             CallTool, Chunk, Done, Envelope, Extend, Fail, Log, Progress, Ready, Release, RequireApproval,
             RequireInput, Think,
         },
-        permission::AskPermission,
-        run::{CompleteRequest, FailRequest, Limit, ProgressRequest, ReleaseRequest},
+        input_request::{CreateInputRequest, WorkerRequestState},
+        permission::CreatePermissionRequest,
+        run::{CompleteRequest, FailRequest, ProgressRequest, ReleaseRequest, SandboxLimit},
     },
 };
 use attache_store::record::{
-    ask::{AskWhat, NewAsk},
-    channel::{Frame, Report},
+    channel::{Frame, ReportKey},
+    worker_request::{NewWorkerRequest, WorkerRequestKind},
 };
 
 use super::{
-    answer::{Refusal, yes},
-    session::{Open, Reply, Session},
-    text::{self, Asked, Question},
-    tools::Bounds,
+    frame_text::{self, PendingRequest, PendingRequestKind},
+    response::{FrameRefusal, yes},
+    session::{ActionReply, ChannelSession, OpenChannel},
+    tools::ToolBounds,
 };
 use crate::{
     Error, Principal,
     bus::Topic,
     control::{check, worker_error},
     error::about,
-    handover::Holder,
+    start_secrets::InputRecipient,
 };
 
 const MAX_CREDITS: u32 = 1000;
 const MAX_ARGUMENTS: usize = 256 * 1024;
 /// Questions of one connection about runs that were claimed elsewhere.
-const MAX_ASKED: usize = 64;
+const MAX_PENDING_REQUESTS: usize = 64;
 /// A frame that is about to be sent is looked for among so many.
-const LOOK_AHEAD: usize = 256;
+const MAX_LOOK_AHEAD: usize = 256;
 
-// === impl Session ===
+// === impl ChannelSession ===
 
-impl Session {
+impl ChannelSession {
     /// The channel of a peer that works; others have no business with claims.
-    fn working(&self) -> Result<(ChannelId, RuntimeId, AgentId), Refusal> {
+    fn working(&self) -> Result<(ChannelId, RuntimeId, AgentId), FrameRefusal> {
         let open = self.open.as_ref();
         let worker = open.and_then(|open| open.worker.map(|(runtime, agent)| (open.channel, runtime, agent)));
-        worker.ok_or_else(|| Refusal::new(Code::Forbidden, "This channel was not registered as a worker's."))
+        worker.ok_or_else(|| FrameRefusal::new(Code::Forbidden, "This channel was not registered as a worker's."))
     }
 
-    pub(super) fn ready(&mut self, ready: &Ready) -> Result<Reply, Refusal> {
+    pub(super) fn ready(&mut self, ready: &Ready) -> Result<ActionReply, FrameRefusal> {
         let (_, _, agent) = self.working()?;
         let Some(granted) = u32::try_from(ready.credits).ok().filter(|granted| *granted <= MAX_CREDITS) else {
-            return Err(Refusal::wrong("payload.credits", "must be between 0 and 1000"));
+            return Err(FrameRefusal::wrong("payload.credits", "must be between 0 and 1000"));
         };
         if let (Some(open), Some(enforces)) = (&mut self.open, &ready.enforces) {
-            open.enforces = Limit::known(enforces.iter().map(String::as_str));
+            open.enforces = SandboxLimit::known(enforces.iter().map(String::as_str));
         }
         self.grant(agent, granted);
-        Ok(Reply::Now(yes("ready", &Json::empty_object())))
+        Ok(ActionReply::Now(yes("ready", &Json::empty_object())))
     }
 
     /// More credits; none takes back what was granted.
@@ -67,21 +67,26 @@ impl Session {
         open.credits = if granted == 0 { 0 } else { open.credits.saturating_add(granted).min(MAX_CREDITS) };
         open.claim = open.credits > 0;
         if open.claim {
-            self.bell.listen(Topic::Queue(agent));
+            self.bell.add_topic(Topic::Queue(agent));
         } else {
-            self.bell.ignore(Topic::Queue(agent));
+            self.bell.remove_topic(Topic::Queue(agent));
         }
     }
 
     /// The peer is about to leave: it gets no more work, and keeps what it has until it gives it back.
-    pub(super) fn drain(&mut self) -> Result<Reply, Refusal> {
+    pub(super) fn drain(&mut self) -> Result<ActionReply, FrameRefusal> {
         if let Ok((_, _, agent)) = self.working() {
             self.grant(agent, 0);
         }
-        Ok(Reply::Now(yes("drain", &Json::empty_object())))
+        Ok(ActionReply::Now(yes("drain", &Json::empty_object())))
     }
 
-    pub(super) async fn chunk(&mut self, by: &Principal, frame: &Envelope, chunk: Chunk) -> Result<Reply, Refusal> {
+    pub(super) async fn chunk(
+        &mut self,
+        by: &Principal,
+        frame: &Envelope,
+        chunk: Chunk,
+    ) -> Result<ActionReply, FrameRefusal> {
         let request = ProgressRequest {
             epoch: Some(chunk.epoch),
             chunk: Some(string("payload.text", chunk.text)?),
@@ -90,7 +95,12 @@ impl Session {
         self.report(by, frame, chunk.task_run_id, chunk.report, request, "chunk").await
     }
 
-    pub(super) async fn think(&mut self, by: &Principal, frame: &Envelope, think: Think) -> Result<Reply, Refusal> {
+    pub(super) async fn think(
+        &mut self,
+        by: &Principal,
+        frame: &Envelope,
+        think: Think,
+    ) -> Result<ActionReply, FrameRefusal> {
         let request = ProgressRequest {
             epoch: Some(think.epoch),
             thought: Some(string("payload.thought_text", think.thought_text)?),
@@ -99,7 +109,12 @@ impl Session {
         self.report(by, frame, think.task_run_id, think.report, request, "think").await
     }
 
-    pub(super) async fn log(&mut self, by: &Principal, frame: &Envelope, log: Log) -> Result<Reply, Refusal> {
+    pub(super) async fn log(
+        &mut self,
+        by: &Principal,
+        frame: &Envelope,
+        log: Log,
+    ) -> Result<ActionReply, FrameRefusal> {
         let message = string("payload.message", log.message)?;
         let level = Json::of(&log.level);
         let line = format!(r#"{{"level":{},"message":{}}}"#, level.get(), message.get());
@@ -113,7 +128,7 @@ impl Session {
         by: &Principal,
         frame: &Envelope,
         progress: Progress,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<ActionReply, FrameRefusal> {
         let request = ProgressRequest {
             epoch: Some(progress.epoch),
             message: progress.message,
@@ -134,28 +149,28 @@ impl Session {
         count: Option<i64>,
         request: ProgressRequest,
         action: &'static str,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<ActionReply, FrameRefusal> {
         let (channel, ..) = self.working()?;
-        let own = count.map(|seq| Report { source: None, seq });
-        let report = own.or_else(|| frame.header.seq.map(|seq| Report { source: Some(channel), seq }));
+        let own = count.map(|seq| ReportKey { source: None, seq });
+        let report = own.or_else(|| frame.header.seq.map(|seq| ReportKey { source: Some(channel), seq }));
         let reported = self.hub.report(by, run, request, report).await.map_err(|error| {
-            let refusal = Refusal::from(error);
+            let refusal = FrameRefusal::from(error);
             let refusal = refusal.rename("payload.usage", "payload.usage_stats");
             let refusal = refusal.rename("payload.chunk", "payload.text");
             refusal.rename("payload.thought", "payload.thought_text").rename("payload.log", "payload.message")
         })?;
-        Ok(Reply::Now(yes(action, &Json::of(&reported))))
+        Ok(ActionReply::Now(yes(action, &Json::of(&reported))))
     }
 
     /// Renews the lease, and says nothing.
-    pub(super) async fn extend(&self, by: &Principal, extend: Extend) -> Result<Reply, Refusal> {
+    pub(super) async fn extend(&self, by: &Principal, extend: Extend) -> Result<ActionReply, FrameRefusal> {
         self.working()?;
         let request = ProgressRequest { epoch: Some(extend.epoch), ..ProgressRequest::default() };
         let renewed = self.hub.report(by, extend.task_run_id, request, None).await?;
-        Ok(Reply::Now(yes("extend", &Json::of(&renewed))))
+        Ok(ActionReply::Now(yes("extend", &Json::of(&renewed))))
     }
 
-    pub(super) async fn done(&self, by: &Principal, done: Done) -> Result<Reply, Refusal> {
+    pub(super) async fn done(&self, by: &Principal, done: Done) -> Result<ActionReply, FrameRefusal> {
         self.working()?;
         let output = match (done.output, done.result_summary) {
             (Some(output), _) => output,
@@ -165,17 +180,17 @@ impl Session {
                 let text = format!(r#"{{"text":{},"artifact_refs":{refs}}}"#, summary.get());
                 Json::from_text(text).map_err(|error| Error::internal(&error))?
             }
-            (None, None) => return Err(Refusal::missing("payload.result_summary")),
+            (None, None) => return Err(FrameRefusal::missing("payload.result_summary")),
         };
         let request = CompleteRequest { epoch: Some(done.epoch), output, usage: done.usage_stats };
         let finished = self.hub.complete(by, done.task_run_id, request).await.map_err(|error| {
-            let refusal = Refusal::from(error).rename("payload.usage", "payload.usage_stats");
+            let refusal = FrameRefusal::from(error).rename("payload.usage", "payload.usage_stats");
             refusal.rename("payload.output.artifact_refs", "payload.artifact_refs")
         })?;
-        Ok(Reply::Now(yes("done", &Json::of(&finished))))
+        Ok(ActionReply::Now(yes("done", &Json::of(&finished))))
     }
 
-    pub(super) async fn fail(&self, by: &Principal, fail: Fail) -> Result<Reply, Refusal> {
+    pub(super) async fn fail(&self, by: &Principal, fail: Fail) -> Result<ActionReply, FrameRefusal> {
         self.working()?;
         let output = match fail.output {
             Some(output) => output,
@@ -191,17 +206,18 @@ impl Session {
         };
         let request = FailRequest { epoch: Some(fail.epoch), output, usage: fail.usage_stats };
         let finished = self.hub.fail(by, fail.task_run_id, request).await;
-        let finished = finished.map_err(|error| Refusal::from(error).rename("payload.usage", "payload.usage_stats"))?;
-        Ok(Reply::Now(yes("fail", &Json::of(&finished))))
+        let finished =
+            finished.map_err(|error| FrameRefusal::from(error).rename("payload.usage", "payload.usage_stats"))?;
+        Ok(ActionReply::Now(yes("fail", &Json::of(&finished))))
     }
 
-    pub(super) async fn release(&self, by: &Principal, release: Release) -> Result<Reply, Refusal> {
+    pub(super) async fn release(&self, by: &Principal, release: Release) -> Result<ActionReply, FrameRefusal> {
         self.working()?;
         let released = self.hub.release(by, release.task_run_id, ReleaseRequest { epoch: release.epoch }).await?;
         let members = [("task_run_id", Json::of(&released.task_run_id)), ("status", Json::of(&released.status))];
         let members = members.map(|(name, value)| format!(r#""{name}":{}"#, value.get())).join(",");
         let members = Json::from_text(format!("{{{members}}}")).map_err(|error| Error::internal(&error))?;
-        Ok(Reply::Now(yes("release", &members)))
+        Ok(ActionReply::Now(yes("release", &members)))
     }
 
     pub(super) async fn require_approval(
@@ -209,10 +225,10 @@ impl Session {
         by: &Principal,
         frame: &Envelope,
         ask: RequireApproval,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<ActionReply, FrameRefusal> {
         let (channel, ..) = self.working()?;
         let run = ask.task_run_id;
-        let request = AskPermission {
+        let request = CreatePermissionRequest {
             epoch: Some(ask.epoch),
             tool: ask.tool,
             input: ask.input,
@@ -224,17 +240,17 @@ impl Session {
             undisclosed: ask.undisclosed.unwrap_or_default(),
             request_id: Some(frame.header.msg_id.clone()),
         };
-        let asked = self.hub.ask_permission(by, run, request, Some(channel)).await?;
+        let asked = self.hub.request_permission(by, run, request, Some(channel)).await?;
         let permission = asked.permission_request_id;
-        let question = Question::Permission(permission);
-        if asked.state == State::Pending {
+        let question = PendingRequestKind::Permission(permission);
+        if asked.state == PermissionState::Pending {
             return self.wait_for(run, question, frame).await;
         }
         if self.is_on_its_way(Frame::Permission { permission }).await? {
-            return Ok(Reply::Later);
+            return Ok(ActionReply::Later);
         }
         let found = self.hub.store().permission(by.tenant, permission).await;
-        Ok(Reply::Now(text::permission(&found.map_err(about("permission request"))?)))
+        Ok(ActionReply::Now(frame_text::permission(&found.map_err(about("permission request"))?)))
     }
 
     pub(super) async fn require_input(
@@ -242,18 +258,18 @@ impl Session {
         by: &Principal,
         frame: &Envelope,
         ask: RequireInput,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<ActionReply, FrameRefusal> {
         self.working()?;
         let run = ask.task_run_id;
-        let request = AskInput {
+        let request = CreateInputRequest {
             epoch: Some(ask.epoch),
             prompt: ask.prompt,
             parts: ask.parts,
             request_id: Some(frame.header.msg_id.clone()),
         };
-        let asked = self.hub.ask_input(by, run, request).await?;
+        let asked = self.hub.request_input(by, run, request).await?;
         let ask = asked.input_request_id;
-        self.answer_or_wait(by, run, Question::Ask(ask), asked.state, frame).await
+        self.answer_or_wait(by, run, PendingRequestKind::Ask(ask), asked.state, frame).await
     }
 
     /// One of the caller's tools. What the engine must not see does not reach it.
@@ -262,33 +278,33 @@ impl Session {
         by: &Principal,
         frame: &Envelope,
         call: CallTool,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<ActionReply, FrameRefusal> {
         self.working()?;
         let arguments = call.arguments.unwrap_or_else(Json::empty_object);
         check::sized("arguments", &arguments, MAX_ARGUMENTS)?;
         let worker = by.worker(Some(call.epoch))?;
         self.check_tool(by, &worker, call.task_run_id, &call.tool_name, &arguments).await?;
-        let new = NewAsk {
-            id: self.hub.env().ask_id(),
+        let new = NewWorkerRequest {
+            id: self.hub.env().worker_request_id(),
             run: call.task_run_id,
-            what: AskWhat::Tool { tool: call.tool_name, arguments },
+            what: WorkerRequestKind::Tool { tool: call.tool_name, arguments },
             request: Some(frame.header.msg_id.clone()),
             expires_at: Some(self.hub.now().plus(self.hub.options().tool_timeout)),
         };
         let lease = self.hub.options().heartbeat_timeout;
-        let asked = self.hub.store().ask(worker, new, lease, self.hub.now()).await;
+        let asked = self.hub.store().create_worker_request(worker, new, lease, self.hub.now()).await;
         let asked = asked.map_err(|error| worker_error(by, error))?;
-        self.answer_or_wait(by, call.task_run_id, Question::Ask(asked.id), asked.state, frame).await
+        self.answer_or_wait(by, call.task_run_id, PendingRequestKind::Ask(asked.id), asked.state, frame).await
     }
 
     async fn check_tool(
         &self,
         by: &Principal,
-        worker: &Worker,
+        worker: &WorkerRef,
         run: RunId,
         tool: &str,
         arguments: &Json,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FrameRefusal> {
         // Only who holds the run learns anything about its caller. The store says so, and renews the claim.
         let request = ProgressRequest { epoch: worker.epoch, ..ProgressRequest::default() };
         self.hub.report(by, run, request, None).await?;
@@ -298,7 +314,7 @@ impl Session {
         let engine = self.hub.store().channel(by.tenant, follow.channel).await.map_err(about("channel"))?;
         let live = self.hub.live_channels();
         let tools = live.tools(&engine).await;
-        let bounds = Bounds { allowed: run.allowed_tools, root: run.workspace_root };
+        let bounds = ToolBounds { allowed: run.allowed_tools, root: run.workspace_root };
         let (tool, arguments) = (tool.to_owned(), arguments.clone());
         live.off_thread(move || tools.check_call(&tool, &arguments, &bounds)).await?
     }
@@ -307,54 +323,62 @@ impl Session {
         &mut self,
         by: &Principal,
         run: RunId,
-        question: Question,
-        state: AskState,
+        question: PendingRequestKind,
+        state: WorkerRequestState,
         frame: &Envelope,
-    ) -> Result<Reply, Refusal> {
-        let Question::Ask(ask) = question else { return Ok(Reply::Later) };
-        if state == AskState::Pending {
+    ) -> Result<ActionReply, FrameRefusal> {
+        let PendingRequestKind::Ask(ask) = question else { return Ok(ActionReply::Later) };
+        if state == WorkerRequestState::Pending {
             return self.wait_for(run, question, frame).await;
         }
         if self.is_on_its_way(Frame::Answer { ask }).await? {
-            return Ok(Reply::Later);
+            return Ok(ActionReply::Later);
         }
-        let found = self.hub.store().asked(by.tenant, ask).await.map_err(about("question"))?;
+        let found = self.hub.store().worker_request(by.tenant, ask).await.map_err(about("question"))?;
         let (runtime, _) = by.device()?;
-        let found = self.hub.ask_in_full(by.tenant, found, Holder::Runtime(runtime)).await;
-        Ok(Reply::Now(text::answer(&found)))
+        let found = self.hub.ask_in_full(by.tenant, found, InputRecipient::Runtime(runtime)).await;
+        Ok(ActionReply::Now(frame_text::answer(&found)))
     }
 
     /// The answer comes as a frame of the outbox, unless the run was claimed over HTTP: then it is looked for here.
-    async fn wait_for(&mut self, run: RunId, question: Question, frame: &Envelope) -> Result<Reply, Refusal> {
-        let Some(open) = &mut self.open else { return Ok(Reply::Later) };
+    async fn wait_for(
+        &mut self,
+        run: RunId,
+        question: PendingRequestKind,
+        frame: &Envelope,
+    ) -> Result<ActionReply, FrameRefusal> {
+        let Some(open) = &mut self.open else { return Ok(ActionReply::Later) };
         let record = self.hub.store().run(open.tenant, run).await.map_err(about("run"))?;
         if record.channel.is_some() || open.asked.iter().any(|asked| asked.question == question) {
-            return Ok(Reply::Later);
+            return Ok(ActionReply::Later);
         }
-        if open.asked.len() >= MAX_ASKED {
-            return Err(Refusal::new(Code::Overloaded, "Too many questions of this connection wait for an answer."));
+        if open.asked.len() >= MAX_PENDING_REQUESTS {
+            return Err(FrameRefusal::new(
+                Code::Overloaded,
+                "Too many questions of this connection wait for an answer.",
+            ));
         }
-        open.asked.push(Asked { run, question, request: frame.header.msg_id.clone() });
-        self.bell.listen(Topic::Asked(run));
+        open.asked.push(PendingRequest { run, question, request: frame.header.msg_id.clone() });
+        self.bell.add_topic(Topic::Asked(run));
         // It may have been settled before the bell was listening.
-        self.answer_asked(run).await;
-        Ok(Reply::Later)
+        self.answer_pending(run).await;
+        Ok(ActionReply::Later)
     }
 
     /// Whether the outbox holds this frame and it was not sent yet.
-    async fn is_on_its_way(&self, wanted: Frame) -> Result<bool, Refusal> {
-        let Some(Open { channel, sent, .. }) = self.open.as_deref() else { return Ok(false) };
-        let frames = self.hub.store().frames(*channel, *sent, LOOK_AHEAD).await.map_err(about("channel"))?;
+    async fn is_on_its_way(&self, wanted: Frame) -> Result<bool, FrameRefusal> {
+        let Some(OpenChannel { channel, sent, .. }) = self.open.as_deref() else { return Ok(false) };
+        let frames = self.hub.store().frames(*channel, *sent, MAX_LOOK_AHEAD).await.map_err(about("channel"))?;
         Ok(frames.frames.iter().any(|(_, frame)| *frame == wanted))
     }
 
     /// Claims that the peer never heard of go back at once; nothing of them was written to the connection.
-    pub(super) async fn return_unsent(&self, open: &Open, by: &Principal) {
+    pub(super) async fn return_unsent(&self, open: &OpenChannel, by: &Principal) {
         let Some((runtime, _)) = open.worker else { return };
-        let Ok(frames) = self.hub.store().frames(open.channel, open.sent, LOOK_AHEAD).await else { return };
+        let Ok(frames) = self.hub.store().frames(open.channel, open.sent, MAX_LOOK_AHEAD).await else { return };
         for (_, frame) in frames.frames {
             let Frame::Execute { run, epoch } = frame else { continue };
-            let worker = Worker { runtime, epoch: Some(epoch) };
+            let worker = WorkerRef { runtime, epoch: Some(epoch) };
             if let Err(error) = self.hub.store().release(worker, run, self.hub.now()).await {
                 tracing::debug!(run.id = %run, %error, actor = by.actor(), "an unsent claim was not given back");
             }
@@ -363,6 +387,6 @@ impl Session {
 }
 
 /// A JSON string, kept as it was written.
-fn string(field: &str, given: Json) -> Result<Json, Refusal> {
-    if given.get().starts_with('"') { Ok(given) } else { Err(Refusal::wrong(field, "must be a text")) }
+fn string(field: &str, given: Json) -> Result<Json, FrameRefusal> {
+    if given.get().starts_with('"') { Ok(given) } else { Err(FrameRefusal::wrong(field, "must be a text")) }
 }

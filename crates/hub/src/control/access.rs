@@ -2,10 +2,10 @@
 
 use attache_protocol::{
     WorkspaceId,
-    rules::access::{self, Agent, Decision, Object},
-    wire::access::{AccessDecision, AccessRules, Because, CheckAccess, SetAccessRules},
+    rules::access::{self, AccessObject, RuleAgent, RuleDecision},
+    wire::access::{AccessDecision, AccessReason, AccessRules, CheckAccess, SetAccessRules},
 };
-use attache_store::record::people;
+use attache_store::record::user;
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -53,7 +53,7 @@ impl Handle {
     pub async fn check_access(&self, by: &Principal, request: CheckAccess) -> Result<AccessDecision> {
         by.may(Action::SeeRules)?;
         let (name, id, owner) = self.agent_in_rules(by, &request.agent, "agent").await?;
-        let asking = Agent { name: &name, id: &id, owner: owner.as_deref() };
+        let asking = RuleAgent { name: &name, id: &id, owner: owner.as_deref() };
         let (kind, rest) = request.object.split_once('/').unwrap_or((&request.object, ""));
         let parts = rest.split_once('/');
         let in_force = self.rules_in_force(by.tenant).await?;
@@ -61,17 +61,17 @@ impl Handle {
         let decision = match (kind, parts) {
             ("agents", None) if !rest.is_empty() => {
                 let (name, id, owner) = self.agent_in_rules(by, rest, "object").await?;
-                rights.decide(Object::Agent(Agent { name: &name, id: &id, owner: owner.as_deref() }))
+                rights.decide(AccessObject::Agent(RuleAgent { name: &name, id: &id, owner: owner.as_deref() }))
             }
             ("agents", Some((agent, below))) if below.starts_with("memory/") => {
                 let (name, id, owner) = self.agent_in_rules(by, agent, "object").await?;
-                let agent = Agent { name: &name, id: &id, owner: owner.as_deref() };
-                rights.decide(Object::Memory { agent, path: below.trim_start_matches("memory/") })
+                let agent = RuleAgent { name: &name, id: &id, owner: owner.as_deref() };
+                rights.decide(AccessObject::Memory { agent, path: below.trim_start_matches("memory/") })
             }
-            ("conversations", Some((user, id))) => rights.decide(Object::Conversation { user, id }),
+            ("conversations", Some((user, id))) => rights.decide(AccessObject::Conversation { user, id }),
             ("resources", Some((space, name))) => {
                 let owner = self.owner_of_space(by, space).await?;
-                rights.decide(Object::Artifact { space, name, owner: owner.as_deref() })
+                rights.decide(AccessObject::Artifact { space, name, owner: owner.as_deref() })
             }
             _ => {
                 let forms = "must be agents/NAME, agents/NAME/memory/PATH, conversations/USER/ID or \
@@ -82,12 +82,12 @@ impl Handle {
         Ok(shown_decision(name.clone(), request.object.clone(), decision))
     }
 
-    fn shown_rules(&self, by: &Principal, stored: Option<people::AccessRules>) -> AccessRules {
+    fn shown_rules(&self, by: &Principal, stored: Option<user::AccessRulesRecord>) -> AccessRules {
         let file = self.access().file_of(by.tenant);
         let problem = file.and_then(|_| self.access().problem());
         let file = file.map(|file| file.name());
         match stored {
-            Some(people::AccessRules { text, version, changed_at, changed_by }) => {
+            Some(user::AccessRulesRecord { text, version, changed_at, changed_by }) => {
                 AccessRules { text, version, file, problem, changed_at: Some(changed_at), changed_by: Some(changed_by) }
             }
             None => AccessRules { text: String::new(), version: 0, file, problem, changed_at: None, changed_by: None },
@@ -124,13 +124,13 @@ impl Handle {
     }
 }
 
-fn shown_decision(agent: String, object: String, decision: Decision<'_>) -> AccessDecision {
-    let (Decision::Allowed(reason) | Decision::Denied(reason)) = decision;
+fn shown_decision(agent: String, object: String, decision: RuleDecision<'_>) -> AccessDecision {
+    let (RuleDecision::Allowed(reason) | RuleDecision::Denied(reason)) = decision;
     let (because, rule) = match reason {
-        access::Because::Rule(pattern) => (Because::Rule, Some(pattern.to_string())),
-        access::Because::Own => (Because::Own, None),
-        access::Because::Fallback => (Because::Default, None),
-        access::Because::NoSuchName => (Because::NoSuchName, None),
+        access::RuleReason::Rule(pattern) => (AccessReason::Rule, Some(pattern.to_string())),
+        access::RuleReason::Own => (AccessReason::Own, None),
+        access::RuleReason::Fallback => (AccessReason::Default, None),
+        access::RuleReason::NoSuchName => (AccessReason::NoSuchName, None),
     };
     AccessDecision { agent, object, allowed: decision.is_allowed(), because, rule }
 }

@@ -7,21 +7,21 @@ use attache_protocol::{
     wire::account::{Account, AccountList, AccountRequest},
 };
 use attache_store::{
-    Context,
-    record::{AccountPatch, AgentRef, NewAccount, people::UserRef},
+    WriteContext,
+    record::{AccountPatch, AgentRef, NewAccount, user::UserRef},
 };
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{PageRequest, check, create_run::DURATIONS, switches::check_switches},
+    control::{PageRequest, a2a_options::check_a2a_options, check, create_run::DURATIONS},
     error::{about, about_list},
-    identity::{Action, Verdict},
+    identity::{AccessVerdict, Action},
 };
 
 const MAX_TEXT: usize = 64 * 1024;
 const MAX_SKILLS: usize = 100;
 /// How long a permission request may wait for a person: a second to a year.
-const PATIENCE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
+const APPROVAL_TIMEOUTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Handle {
     pub async fn create_account(&self, by: &Principal, request: AccountRequest) -> Result<Account> {
@@ -66,7 +66,7 @@ impl Handle {
         by.may(Action::SeeAgents)?;
         let agent = check::agent_in_path(agent)?;
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
-        match self.reach(by).await?.agent(&account).await? {
+        match self.caller_access(by).await?.agent(&account).await? {
             true => self.show_account(account).await,
             false => Err(Error::not_found("agent")),
         }
@@ -78,7 +78,7 @@ impl Handle {
         let page = page.page()?;
         let failed = about_list("agent", &page);
         let listed = self.store().accounts(by.tenant, page).await.map_err(failed)?;
-        let (mut reach, mut agent_accounts) = (self.reach(by).await?, Vec::new());
+        let (mut reach, mut agent_accounts) = (self.caller_access(by).await?, Vec::new());
         for account in listed.items {
             if reach.agent(&account).await? {
                 agent_accounts.push(self.show_account(account).await?);
@@ -146,7 +146,7 @@ impl Handle {
     pub(crate) async fn own_agent(&self, by: &Principal, action: Action, agent: &str) -> Result<AgentRef> {
         let allowed = by.may(action)?;
         let agent = check::agent_in_path(agent)?;
-        if allowed == Verdict::Yes {
+        if allowed == AccessVerdict::Yes {
             return Ok(agent);
         }
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
@@ -180,8 +180,8 @@ impl Handle {
     }
 
     /// Who, when and for which tenant, as the store wants it.
-    pub(crate) fn context(&self, by: &Principal) -> Context {
-        Context::new(by.tenant, by.actor(), self.now()).for_user(by.user)
+    pub(crate) fn context(&self, by: &Principal) -> WriteContext {
+        WriteContext::new(by.tenant, by.actor(), self.now()).for_user(by.user)
     }
 }
 
@@ -206,13 +206,13 @@ fn check_request(request: &AccountRequest) -> Result<()> {
         check::text("instructions", instructions, 0..=MAX_TEXT)?;
     }
     if let Some(millis) = request.approvals.as_ref().and_then(|policy| policy.timeout_ms) {
-        check::millis("approvals.timeout_ms", millis, PATIENCE)?;
+        check::millis("approvals.timeout_ms", millis, APPROVAL_TIMEOUTS)?;
     }
     if let Some(millis) = request.run_timeout_ms.filter(|millis| *millis > 0) {
         check::millis("run_timeout_ms", millis, DURATIONS)?;
     }
     if let Some(a2a) = &request.a2a {
-        check_switches(a2a)?;
+        check_a2a_options(a2a)?;
     }
     let skills = request.skills.as_deref().unwrap_or_default();
     if skills.len() > MAX_SKILLS {

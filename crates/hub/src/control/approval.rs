@@ -10,17 +10,17 @@ use attache_protocol::{
     Code, Json, PermissionId, RunId,
     json::Members,
     rules::{
-        permission::{Asks, Forwarding, State, Subject, forwarding},
-        run::Worker,
+        permission::{ApprovalMode, ForwardingCheck, PermissionState, PermissionSubject, forwarding},
+        run::WorkerRef,
     },
     wire::{
         run::CreateRunRequest,
-        runtime::{ASKS, Extension},
+        runtime::{ASKS, DeclaredExtension},
     },
 };
 use attache_store::record::{
-    Account, AgentRef,
-    ask::{NewPermission, Permission},
+    AccountRecord, AgentRef,
+    worker_request::{NewPermission, PermissionRecord},
 };
 use serde::Serialize;
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ use crate::{
     bus::Topic,
     control::{check, permission::MAX_INPUT},
     error::about,
-    identity::{Guard, Who},
+    identity::{CredentialGuard, PrincipalKind},
     render,
 };
 
@@ -39,7 +39,7 @@ pub(super) const REMOTE_AGENT: &str = "remote_agent/";
 
 /// What a run wants another agent to be told, as a person sees it.
 #[derive(Debug, Clone)]
-pub(super) struct Step {
+pub(super) struct CallApproval {
     tool: String,
     input: Json,
     /// What is in common of all askings for it.
@@ -49,7 +49,7 @@ pub(super) struct Step {
 
 /// The request of a new run, so that what was approved is what is done.
 #[derive(Serialize)]
-struct Task<'a> {
+struct TaskApprovalInput<'a> {
     agent: &'a str,
     task: Json,
     /// What else the agent would get.
@@ -58,7 +58,7 @@ struct Task<'a> {
 }
 
 #[derive(Serialize)]
-struct Words<'a> {
+struct AnswerApprovalInput<'a> {
     agent: &'a str,
     task_run_id: RunId,
     answer: &'a Json,
@@ -73,9 +73,9 @@ impl Handle {
         by: &Principal,
         request: &CreateRunRequest,
         key: Option<&str>,
-    ) -> Result<Option<Step>> {
+    ) -> Result<Option<CallApproval>> {
         let agent = check::agent_ref("agent_id", &request.agent_id)?;
-        let Some(account) = self.unasking(by, agent).await? else { return Ok(None) };
+        let Some(account) = self.account_needing_approval(by, agent).await? else { return Ok(None) };
         let input = request.input.clone().unwrap_or_else(Json::empty_object);
         let (task, input) = match text_alone(&input) {
             Some(text) => (Json::of(&text), None),
@@ -88,50 +88,50 @@ impl Handle {
             parent_task_run_id: None,
             ..request.clone()
         };
-        let task = Task { agent: &account.name, task, request: Some(Json::of(&rest)) };
-        Ok(Some(Step::new(&account.name, Json::of(&task), "call", key)))
+        let task = TaskApprovalInput { agent: &account.name, task, request: Some(Json::of(&rest)) };
+        Ok(Some(CallApproval::new(&account.name, Json::of(&task), "call", key)))
     }
 
     /// The same for what this caller would say to a run that it asked for.
-    pub(super) async fn words_to_approve(
+    pub(super) async fn answer_to_approve(
         &self,
         by: &Principal,
         run: RunId,
         words: &Json,
         key: Option<&str>,
-    ) -> Result<Option<Step>> {
-        if !matches!(by.who, Who::Run { .. }) {
+    ) -> Result<Option<CallApproval>> {
+        if !matches!(by.who, PrincipalKind::Run { .. }) {
             return Ok(None);
         }
         let told = self.own_run(by, run).await?;
-        let Some(account) = self.unasking(by, AgentRef::Id(told.agent)).await? else { return Ok(None) };
-        let words = Words { agent: &account.name, task_run_id: run, answer: words };
-        Ok(Some(Step::new(&account.name, Json::of(&words), "input", key)))
+        let Some(account) = self.account_needing_approval(by, AgentRef::Id(told.agent)).await? else { return Ok(None) };
+        let words = AnswerApprovalInput { agent: &account.name, task_run_id: run, answer: words };
+        Ok(Some(CallApproval::new(&account.name, Json::of(&words), "input", key)))
     }
 
     /// The agent, if this caller must not put it to work unasked.
-    async fn unasking(&self, by: &Principal, agent: AgentRef) -> Result<Option<Account>> {
-        if !matches!(by.who, Who::Run { .. }) {
+    async fn account_needing_approval(&self, by: &Principal, agent: AgentRef) -> Result<Option<AccountRecord>> {
+        if !matches!(by.who, PrincipalKind::Run { .. }) {
             return Ok(None);
         }
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
         Ok(match forwarding(asks(&account)) {
-            Forwarding::Free => None,
-            Forwarding::NeedsApproval => Some(account),
+            ForwardingCheck::Free => None,
+            ForwardingCheck::NeedsApproval => Some(account),
         })
     }
 
     /// The approval of a step, or the refusal that says who has to give it. Each `time` is approved by itself.
-    pub(super) async fn approved(&self, by: &Principal, step: &Step, time: usize) -> Result<PermissionId> {
-        let Who::Run { run, agent } = by.who else {
+    pub(super) async fn approved(&self, by: &Principal, step: &CallApproval, time: usize) -> Result<PermissionId> {
+        let PrincipalKind::Run { run, agent } = by.who else {
             return Err(Error::forbidden("Only a run has its steps approved."));
         };
         check::sized("task", &step.input, MAX_INPUT)?;
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
         let claim = record.state.claim().ok_or_else(|| Error::unauthenticated("The run has ended."))?;
-        let worker = Worker { runtime: claim.runtime, epoch: Some(record.state.epoch) };
+        let worker = WorkerRef { runtime: claim.runtime, epoch: Some(record.state.epoch) };
         let policy = self.approval_policy(by, agent).await?;
-        let (expires_at, on_timeout) = self.patience(&policy);
+        let (expires_at, on_timeout) = self.approval_timeout(&policy);
         let new = NewPermission {
             id: self.env().permission_id(),
             run,
@@ -158,7 +158,12 @@ impl Handle {
     }
 
     /// The approval that this step was given before.
-    pub(super) async fn approved_before(&self, by: &Principal, step: &Step, id: PermissionId) -> Result<PermissionId> {
+    pub(super) async fn approved_before(
+        &self,
+        by: &Principal,
+        step: &CallApproval,
+        id: PermissionId,
+    ) -> Result<PermissionId> {
         let found = self.own_approval(by, id).await?;
         // It holds for what the person saw.
         if found.subject != step.subject() {
@@ -168,12 +173,12 @@ impl Handle {
     }
 
     /// The run's own request for an approval when it is settled, or as it is after `wait`.
-    pub async fn await_approval(&self, by: &Principal, id: PermissionId, wait: Duration) -> Result<State> {
+    pub async fn await_approval(&self, by: &Principal, id: PermissionId, wait: Duration) -> Result<PermissionState> {
         let deadline = Instant::now() + wait;
         let mut found = self.own_approval(by, id).await?;
         let mut asked = self.bus().watch(Topic::Asked(found.run));
-        let mut guard = Guard::new(self, by);
-        while found.state == State::Pending && Instant::now() < deadline {
+        let mut guard = CredentialGuard::new(self, by);
+        while found.state == PermissionState::Pending && Instant::now() < deadline {
             let look_again = deadline.min(Instant::now() + self.options().poll_every);
             tokio::select! {
                 () = asked.moved() => {}
@@ -201,35 +206,35 @@ impl Handle {
         Ok(request)
     }
 
-    async fn own_approval(&self, by: &Principal, id: PermissionId) -> Result<Permission> {
+    async fn own_approval(&self, by: &Principal, id: PermissionId) -> Result<PermissionRecord> {
         let found = self.store().permission(by.tenant, id).await.map_err(about("approval"))?;
         match by.who {
-            Who::Run { run, .. } if found.run == run => Ok(found),
+            PrincipalKind::Run { run, .. } if found.run == run => Ok(found),
             _ => Err(Error::not_found("approval")),
         }
     }
 }
 
 /// Whether an agent asks people by itself, as the device that works for it says.
-pub(super) fn asks(account: &Account) -> Asks {
+pub(super) fn asks(account: &AccountRecord) -> ApprovalMode {
     let declared = account.runtime.as_ref().and_then(|runtime| runtime.extensions.as_ref());
-    let declared: Vec<Extension> = declared.and_then(|declared| declared.parse().ok()).unwrap_or_default();
-    if declared.iter().any(|extension| extension.uri == ASKS) { Asks::Yes } else { Asks::No }
+    let declared: Vec<DeclaredExtension> = declared.and_then(|declared| declared.parse().ok()).unwrap_or_default();
+    if declared.iter().any(|extension| extension.uri == ASKS) { ApprovalMode::Yes } else { ApprovalMode::No }
 }
 
-fn settled(asked: Permission) -> Result<PermissionId> {
+fn settled(asked: PermissionRecord) -> Result<PermissionId> {
     let (id, state) = (asked.id, asked.state);
     let comment = asked.settled.as_ref().and_then(|settled| settled.decision.as_ref()?.comment.clone());
     let error = match state {
-        State::Approved => return Ok(id),
-        State::Pending => {
+        PermissionState::Approved => return Ok(id),
+        PermissionState::Pending => {
             Error::new(Code::ApprovalRequired, format!("A person must approve this first ({id}): {}.", asked.tool))
         }
-        State::Denied => {
+        PermissionState::Denied => {
             let comment = comment.map(|comment| format!(": {comment}")).unwrap_or_default();
             Error::new(Code::ApprovalDenied, format!("A person denied this ({id}){comment}."))
         }
-        State::Expired | State::Cancelled => {
+        PermissionState::Expired | PermissionState::Cancelled => {
             Error::new(Code::ApprovalDenied, format!("Nobody approved this in time ({id})."))
         }
     };
@@ -249,9 +254,9 @@ fn text(task: &Json) -> Json {
     Json::of(&Members(vec![("text".to_owned(), task.clone())]))
 }
 
-// === impl Step ===
+// === impl CallApproval ===
 
-impl Step {
+impl CallApproval {
     fn new(agent: &str, input: Json, kind: &str, key: Option<&str>) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(input.get().as_bytes()).update(b"\0").update(key.unwrap_or_default().as_bytes());
@@ -259,7 +264,7 @@ impl Step {
         Self { tool: format!("{REMOTE_AGENT}{agent}"), input, name, agent: agent.to_owned() }
     }
 
-    fn subject(&self) -> Subject {
-        Subject::of(&self.tool, &self.input, None, &[])
+    fn subject(&self) -> PermissionSubject {
+        PermissionSubject::of(&self.tool, &self.input, None, &[])
     }
 }

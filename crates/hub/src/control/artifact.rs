@@ -2,7 +2,7 @@
 
 use attache_protocol::{
     ArtifactId, ConversationId, WorkspaceId,
-    wire::artifact::{Artifact, ArtifactList},
+    wire::artifact::{ArtifactList, WorkspaceArtifact},
 };
 use attache_store::record::{self, NewArtifact};
 use axum::body::BodyDataStream;
@@ -12,13 +12,13 @@ use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, check},
     error::{about, about_list},
-    identity::{Action, Verdict, access::Seen},
+    identity::{AccessVerdict, Action, access::Visibility},
     render,
 };
 
 /// What an upload is called and claims to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Upload {
+pub struct ArtifactUpload {
     pub name: String,
     /// `application/octet-stream` unless told.
     pub media_type: Option<String>,
@@ -31,9 +31,9 @@ impl Handle {
         &self,
         by: &Principal,
         workspace: WorkspaceId,
-        upload: Upload,
+        upload: ArtifactUpload,
         bytes: BodyDataStream,
-    ) -> Result<Artifact> {
+    ) -> Result<WorkspaceArtifact> {
         self.check_conversation(by, Action::UploadArtifact, workspace.conversation(), "workspace").await?;
         check_name(&upload.name)?;
         let media_type = upload.media_type.unwrap_or_else(|| "application/octet-stream".to_owned());
@@ -52,12 +52,12 @@ impl Handle {
         added.map(render::artifact).map_err(about("workspace"))
     }
 
-    pub async fn artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<Artifact> {
+    pub async fn artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<WorkspaceArtifact> {
         self.visible_artifact(by, artifact).await.map(render::artifact)
     }
 
     /// The artifact with its bytes.
-    pub async fn open_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<(Artifact, File)> {
+    pub async fn open_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<(WorkspaceArtifact, File)> {
         let record = self.visible_artifact(by, artifact).await?;
         let file = self.blobs().open_file(&record.blake3).await?;
         Ok((render::artifact(record), file))
@@ -70,33 +70,33 @@ impl Handle {
         let conversation = workspace.conversation();
         let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("workspace"))?;
         self.check_kept(by, conversation.id, "workspace").await?;
-        let is_open = verdict == Verdict::Yes || self.has_part_by_run(by, conversation.id).await?;
+        let is_open = verdict == AccessVerdict::Yes || self.has_part_by_run(by, conversation.id).await?;
         let failed = about_list("workspace", &page);
         let listed = self.store().artifacts(by.tenant, workspace, page).await.map_err(failed)?;
-        let (mut reach, mut artifacts) = (self.reach(by).await?, Vec::new());
+        let (mut reach, mut artifacts) = (self.caller_access(by).await?, Vec::new());
         for artifact in listed.items {
             if shows(reach.artifact(&conversation, &artifact.name).await?, is_open) {
                 artifacts.push(render::artifact(artifact));
             }
         }
         // To somebody who sees nothing of it, a workspace is not there.
-        if !is_open && artifacts.is_empty() && reach.conversation(&conversation).await? != Seen::Yes {
+        if !is_open && artifacts.is_empty() && reach.conversation(&conversation).await? != Visibility::Yes {
             return Err(Error::not_found("workspace"));
         }
         Ok(ArtifactList { artifacts, next_cursor: listed.next })
     }
 
-    async fn visible_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<record::Artifact> {
+    async fn visible_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<record::ArtifactRecord> {
         let verdict = by.may(Action::SeeArtifacts)?;
         let record = self.store().artifact(by.tenant, artifact).await.map_err(about("artifact"))?;
         self.check_kept(by, record.workspace.conversation(), "artifact").await?;
-        if verdict == Verdict::Yes {
+        if verdict == AccessVerdict::Yes {
             return Ok(record);
         }
         let conversation = record.workspace.conversation();
         let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("artifact"))?;
-        let seen = self.reach(by).await?.artifact(&conversation, &record.name).await?;
-        let is_open = seen == Seen::No && self.has_part_by_run(by, conversation.id).await?;
+        let seen = self.caller_access(by).await?.artifact(&conversation, &record.name).await?;
+        let is_open = seen == Visibility::No && self.has_part_by_run(by, conversation.id).await?;
         if shows(seen, is_open) { Ok(record) } else { Err(Error::not_found("artifact")) }
     }
 
@@ -106,11 +106,11 @@ impl Handle {
 }
 
 /// Who works on something sees what belongs to it, unless a rule says that this is not for them.
-const fn shows(seen: Seen, has_part: bool) -> bool {
+const fn shows(seen: Visibility, has_part: bool) -> bool {
     match seen {
-        Seen::Yes => true,
-        Seen::No => has_part,
-        Seen::Never => false,
+        Visibility::Yes => true,
+        Visibility::No => has_part,
+        Visibility::Never => false,
     }
 }
 

@@ -4,7 +4,7 @@ use attache_protocol::{
     TenantId, log,
     wire::audit::{AuditPage, Checkpoint},
 };
-use attache_store::record::Live;
+use attache_store::record::LiveCounts;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
 use crate::{Handle, Principal, Result, control::check, error::about, identity::Action};
@@ -39,7 +39,7 @@ impl Handle {
     }
 
     /// How many runs wait and work right now.
-    pub async fn live(&self, by: &Principal) -> Result<Live> {
+    pub async fn live(&self, by: &Principal) -> Result<LiveCounts> {
         by.may(Action::SeeAgents)?;
         self.store().live(by.tenant).await.map_err(about("tenant"))
     }

@@ -11,14 +11,14 @@ use attache_protocol::{
 };
 use tokio::time::Instant;
 
-use crate::{Handle, Principal, Result, bus::Topic, control::pull::MAX_WAIT, identity::Guard};
+use crate::{Handle, Principal, Result, bus::Topic, control::pull::MAX_WAIT, identity::CredentialGuard};
 
 impl Handle {
     /// The result as soon as there is one, or how far the call is after `wait` (at most a minute).
     pub async fn await_call(&self, by: &Principal, call: CallId, wait: Duration) -> Result<CallResult> {
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut run = self.bus().watch(Topic::Run(call.run()));
-        let mut guard = Guard::new(self, by);
+        let mut guard = CredentialGuard::new(self, by);
         loop {
             let result = self.call_result(by, call).await?;
             let goes_on = matches!(result.status, CallStatus::Started | CallStatus::Running);
@@ -39,7 +39,7 @@ impl Handle {
     pub async fn await_run(&self, by: &Principal, run: RunId, wait: Option<Duration>) -> Result<Run> {
         let deadline = wait.map(|wait| Instant::now() + wait);
         let mut moved = self.bus().watch(Topic::Run(run));
-        let mut guard = Guard::new(self, by);
+        let mut guard = CredentialGuard::new(self, by);
         loop {
             let found = self.visible_run(by, run).await?;
             let waits = found.state.claim().is_some_and(|claim| claim.waits.waiting().is_some());

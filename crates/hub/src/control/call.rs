@@ -3,15 +3,15 @@
 use attache_protocol::{
     Code, Json, RunId,
     wire::{
-        a2a::{Message, Part, Role},
-        call::{CallId, CallInput, CallRequest, CallResult, Task, TaskRequest},
+        a2a::{A2aRole, Message, Part},
+        call::{CallId, CallInput, CallRequest, CallResult, CallTask, CallTaskRequest},
         run::{CreateRunRequest, Run},
     },
 };
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{CallHeaders, CreatedRun, check, route::Wanted},
+    control::{CallHeaders, CreatedRun, check, route::AgentSelector},
     identity::Action,
 };
 
@@ -34,7 +34,7 @@ impl Handle {
     ) -> Result<CallId> {
         by.may(Action::CreateRun)?;
         check_task("task", &request.task)?;
-        let wanted = request.agent_type.as_deref().map_or(Wanted::Default, Wanted::Type);
+        let wanted = request.agent_type.as_deref().map_or(AgentSelector::Default, AgentSelector::Type);
         let agent = self.route(by, wanted).await?;
         let (callback_url, callback_events) = (request.callback_url.take(), request.callback_events.take());
         let message = request.parts.take().map(|parts| message_of(&request.task, parts));
@@ -58,7 +58,7 @@ impl Handle {
     pub async fn call_task(
         &self,
         by: &Principal,
-        mut request: TaskRequest,
+        mut request: CallTaskRequest,
         headers: CallHeaders,
     ) -> Result<CreatedRun> {
         by.may(Action::CreateRun)?;
@@ -67,7 +67,7 @@ impl Handle {
             return Err(Error::invalid("header", "must be a JSON object"));
         }
         let required = request.task.capabilities_required.as_deref().unwrap_or_default();
-        let wanted = if required.is_empty() { Wanted::Default } else { Wanted::All(required) };
+        let wanted = if required.is_empty() { AgentSelector::Default } else { AgentSelector::All(required) };
         let agent = self.route(by, wanted).await?;
         let (callback_url, callback_events) = (request.callback_url.take(), request.callback_events.take());
         let run = CreateRunRequest {
@@ -85,8 +85,8 @@ impl Handle {
     }
 
     /// The call in the header/task form.
-    pub async fn called_task(&self, by: &Principal, call: CallId) -> Result<Task> {
-        Ok(Task::of(&self.called(by, call).await?, self.now()))
+    pub async fn called_task(&self, by: &Principal, call: CallId) -> Result<CallTask> {
+        Ok(CallTask::of(&self.called(by, call).await?, self.now()))
     }
 
     async fn called(&self, by: &Principal, call: CallId) -> Result<Run> {
@@ -118,7 +118,7 @@ fn message_of(task: &str, parts: Vec<Part>) -> Json {
     let digest = blake3::hash(Json::of(&parts).get().as_bytes());
     Json::of(&Message {
         message_id: format!("msg-{}", &digest.to_hex()[..32]),
-        role: Role::User,
+        role: A2aRole::User,
         parts,
         context_id: None,
         task_id: None,

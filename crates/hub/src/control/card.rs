@@ -1,16 +1,16 @@
 //! The accounts behind the cards of agents: who may see which card.
 
-use attache_protocol::wire::{a2a::Switches, account::Account};
-use attache_store::record::{self, Page, channel::ChannelFilter};
+use attache_protocol::wire::{a2a::A2aOptions, account::Account};
+use attache_store::record::{self, Pagination, channel::ChannelFilter};
 
 use crate::{
-    Error, Handle, Principal, Result, Who,
+    Error, Handle, Principal, PrincipalKind, Result,
     control::{
         check,
         route::{is_showable, registered, words},
     },
     error::about,
-    identity::{Action, Verdict},
+    identity::{AccessVerdict, Action},
     render,
 };
 
@@ -48,12 +48,12 @@ impl Handle {
     pub async fn card_accounts(&self, by: Option<&Principal>) -> Result<Vec<Account>> {
         let tenant = by.map_or(self.tenant(), |by| by.tenant);
         let mut reach = match by {
-            Some(by) if may_see(by) => Some(self.reach(by).await?),
+            Some(by) if may_see(by) => Some(self.caller_access(by).await?),
             Some(_) | None => None,
         };
         let (mut found, mut cursor) = (Vec::new(), None);
         loop {
-            let listed = self.store().accounts(tenant, Page { limit: check::MAX_PAGE, cursor }).await;
+            let listed = self.store().accounts(tenant, Pagination { limit: check::MAX_PAGE, cursor }).await;
             let listed = listed.map_err(about("agent"))?;
             for account in listed.items {
                 let seen = match &mut reach {
@@ -76,7 +76,7 @@ impl Handle {
     pub async fn card_words(&self, by: &Principal, account: &Account) -> Result<Vec<String>> {
         let mut found = account.runtime.as_ref().map(|runtime| registered(&runtime.labels)).unwrap_or_default();
         let filter = ChannelFilter { connected: Some(true), agent: Some(account.agent_id) };
-        let page = Page { limit: check::MAX_PAGE, cursor: None };
+        let page = Pagination { limit: check::MAX_PAGE, cursor: None };
         let listed = self.store().channels(by.tenant, filter, page).await.map_err(about("channel"))?;
         // Only a channel that works for an agent speaks for what the agent can do.
         for channel in listed.items.iter().filter(|channel| channel.runtime.is_some()) {
@@ -95,23 +95,22 @@ impl Handle {
         default.is_some_and(|default| default == account.name || default == account.agent_id.to_string())
     }
 
-    async fn sees(&self, by: Option<&Principal>, account: &record::Account) -> Result<bool> {
+    async fn sees(&self, by: Option<&Principal>, account: &record::AccountRecord) -> Result<bool> {
         match by {
-            Some(Principal { who: Who::Runtime { agent, .. } | Who::Outside { agent, .. }, .. })
-                if *agent == account.id =>
-            {
-                Ok(true)
-            }
-            Some(by) if may_see(by) => self.reach(by).await?.agent(account).await,
+            Some(Principal {
+                who: PrincipalKind::Runtime { agent, .. } | PrincipalKind::Outside { agent, .. },
+                ..
+            }) if *agent == account.id => Ok(true),
+            Some(by) if may_see(by) => self.caller_access(by).await?.agent(account).await,
             Some(_) | None => Ok(false),
         }
     }
 }
 
 fn may_see(by: &Principal) -> bool {
-    by.verdict(Action::SeeAgents) != Verdict::No
+    by.verdict(Action::SeeAgents) != AccessVerdict::No
 }
 
-fn is_public(account: &record::Account) -> bool {
-    !Switches::of(account.a2a.as_ref()).hidden
+fn is_public(account: &record::AccountRecord) -> bool {
+    !A2aOptions::of(account.a2a.as_ref()).hidden
 }

@@ -4,7 +4,7 @@ use attache_protocol::{
     ChannelId, EventKind, Json, TenantId,
     wire::{
         channel::{Channel, ChannelEventPage, ChannelList},
-        event::{Event, Range, Repaired},
+        event::{Event, SeqRange, SnapshotRepair},
     },
 };
 use attache_store::record::channel::{self, ChannelFilter};
@@ -13,7 +13,7 @@ use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, check},
     error::{about, about_list},
-    identity::{Action, Verdict, Who},
+    identity::{AccessVerdict, Action, PrincipalKind},
     render,
 };
 
@@ -61,7 +61,7 @@ impl Handle {
     }
 
     /// The channel, if the caller may see it; unknown and not yours are the same answer.
-    pub(crate) async fn visible_channel(&self, by: &Principal, channel: ChannelId) -> Result<channel::Channel> {
+    pub(crate) async fn visible_channel(&self, by: &Principal, channel: ChannelId) -> Result<channel::ChannelRecord> {
         by.may(Action::SeeChannels)?;
         let found = self.store().channel(by.tenant, channel).await.map_err(about("channel"))?;
         if sees(by, &found) { Ok(found) } else { Err(Error::not_found("channel")) }
@@ -79,12 +79,12 @@ impl Handle {
         let mut events = read.events;
         if after < read.floor {
             let now = self.store().channel(tenant, channel).await.map_err(about("channel"))?;
-            let missing = Range { from: after + 1, to: read.floor };
+            let missing = SeqRange { from: after + 1, to: read.floor };
             let repaired = Event {
                 seq: read.floor,
                 kind: EventKind::SnapshotRepaired.to_string(),
                 at: self.now(),
-                data: Json::of(&Repaired { missing, snapshot: Json::of(&render::channel(now)) }),
+                data: Json::of(&SnapshotRepair { missing, snapshot: Json::of(&render::channel(now)) }),
             };
             events.retain(|event| event.seq > read.floor);
             events.insert(0, repaired);
@@ -94,12 +94,12 @@ impl Handle {
 }
 
 /// Whether the channel is among those that the table gives the caller.
-fn sees(by: &Principal, channel: &channel::Channel) -> bool {
+fn sees(by: &Principal, channel: &channel::ChannelRecord) -> bool {
     match (by.verdict(Action::SeeChannels), by.who) {
-        (Verdict::Yes, _) => true,
-        (Verdict::Own, Who::Runtime { agent, .. } | Who::Outside { agent, .. }) => {
+        (AccessVerdict::Yes, _) => true,
+        (AccessVerdict::Own, PrincipalKind::Runtime { agent, .. } | PrincipalKind::Outside { agent, .. }) => {
             channel.agent == Some(agent) || channel.principal == by.actor()
         }
-        (Verdict::Own | Verdict::No, _) => false,
+        (AccessVerdict::Own | AccessVerdict::No, _) => false,
     }
 }

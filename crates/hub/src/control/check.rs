@@ -6,9 +6,9 @@ use attache_protocol::{
     Json,
     id::{AgentId, UserId},
     rules::access::OTHERS,
-    wire::runtime::Extension,
+    wire::runtime::DeclaredExtension,
 };
-use attache_store::record::{AgentRef, Page, people::UserRef};
+use attache_store::record::{AgentRef, Pagination, user::UserRef};
 
 use crate::{Error, Result};
 
@@ -33,11 +33,11 @@ pub struct PageRequest {
 // === impl PageRequest ===
 
 impl PageRequest {
-    pub(crate) fn page(self) -> Result<Page> {
+    pub(crate) fn page(self) -> Result<Pagination> {
         if let Some(cursor) = &self.cursor {
             line("cursor", cursor, 1..=512)?;
         }
-        Ok(Page { limit: limit(self.limit)?, cursor: self.cursor })
+        Ok(Pagination { limit: limit(self.limit)?, cursor: self.cursor })
     }
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn count(field: &str, given: usize, most: usize) -> Result<()> {
 }
 
 /// What a runtime says it understands.
-pub(crate) fn extensions(field: &str, given: &[Extension]) -> Result<()> {
+pub(crate) fn extensions(field: &str, given: &[DeclaredExtension]) -> Result<()> {
     count(field, given.len(), MAX_EXTENSIONS)?;
     for (index, extension) in given.iter().enumerate() {
         uri(&format!("{field}.uri"), &extension.uri)?;

@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
     Code, Json, PermissionId, RunId,
-    rules::run::Limits,
+    rules::run::RunLimits,
     wire::{
         awcp,
         run::{CreateRunRequest, Run},
@@ -12,14 +12,14 @@ use attache_protocol::{
 };
 use attache_store::{
     Error as StoreError,
-    record::{Created, NewRun, channel::NewFollow},
+    record::{NewRun, RunCreation, channel::NewFollow},
 };
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{Push, approval::Step, check, delegate::Origin, quota::budget},
+    control::{PushSubscription, approval::CallApproval, check, quota::budget, run_origin::RunOrigin},
     error::about,
-    identity::{Action, Column},
+    identity::{Action, RoleColumn},
     render,
 };
 
@@ -49,7 +49,7 @@ pub struct CallHeaders {
     /// The channel that hears of the run.
     pub follow: Option<NewFollow>,
     /// Who is told of the run's changes from the first on.
-    pub push: Option<Push>,
+    pub push: Option<PushSubscription>,
     /// Makes the conversation that is named where there is none yet, together with the run.
     pub opens_conversation: bool,
     /// What a person approved of this very request, for a run's token that was told to wait for it.
@@ -71,7 +71,7 @@ impl Handle {
         headers: CallHeaders,
     ) -> Result<CreatedRun> {
         by.may(Action::CreateRun)?;
-        if !self.takes_work() {
+        if !self.takes_runs() {
             return Err(Error::new(Code::Draining, "The hub is shutting down and takes no new work."));
         }
         check_within_run(by, &request, &headers)?;
@@ -108,15 +108,15 @@ impl Handle {
             None => self.make_run(by, run).await?,
         };
         match created {
-            Created::New(run) => {
+            RunCreation::New(run) => {
                 self.metrics().runs_created.add(1);
                 Ok(CreatedRun::New(render::run(run)))
             }
-            Created::Existing(run) => self.show_run(run).await.map(CreatedRun::Existing),
+            RunCreation::Existing(run) => self.show_run(run).await.map(CreatedRun::Existing),
         }
     }
 
-    async fn make_run(&self, by: &Principal, run: NewRun) -> Result<Created> {
+    async fn make_run(&self, by: &Principal, run: NewRun) -> Result<RunCreation> {
         let budget = run.budget;
         match self.store().create_run(self.context(by), run).await {
             Err(StoreError::QuotaExceeded { target, exceeded }) => {
@@ -131,9 +131,9 @@ impl Handle {
         &self,
         by: &Principal,
         run: NewRun,
-        step: &Step,
+        step: &CallApproval,
         approval: Option<PermissionId>,
-    ) -> Result<Created> {
+    ) -> Result<RunCreation> {
         let under = |approval: PermissionId| {
             let key = key_hash(by, &format!("approval:{approval}"));
             NewRun { idempotency_key: Some(key), ..run.clone() }
@@ -146,7 +146,7 @@ impl Handle {
             let approval = self.approved(by, step, time).await?;
             match self.make_run(by, under(approval)).await? {
                 // The same task once more is one more task, and asked for once more.
-                Created::Existing(_) if run.idempotency_key.is_none() => {}
+                RunCreation::Existing(_) if run.idempotency_key.is_none() => {}
                 created => return Ok(created),
             }
         }
@@ -156,7 +156,7 @@ impl Handle {
     fn new_run(
         &self,
         by: &Principal,
-        origin: &Origin,
+        origin: &RunOrigin,
         request: CreateRunRequest,
         traceparent: Option<&str>,
         key: Option<String>,
@@ -204,12 +204,12 @@ impl Handle {
     /// What the caller says, else what the agent's owner says, else what the hub was told.
     fn limits(
         &self,
-        origin: &Origin,
+        origin: &RunOrigin,
         attempts: Option<i64>,
         timeout: Option<u64>,
         queue_ttl: Option<u64>,
-    ) -> Result<Limits> {
-        Ok(Limits {
+    ) -> Result<RunLimits> {
+        Ok(RunLimits {
             max_attempts: check::range("max_attempts", attempts.unwrap_or(1), 1..=10)?,
             timeout: match timeout {
                 Some(millis) => check::millis("timeout_ms", millis, DURATIONS)?,
@@ -231,7 +231,7 @@ impl Handle {
 
 /// What is asked for with a run's token is told to that run alone, and lends no folders: its rights end with the run.
 fn check_within_run(by: &Principal, request: &CreateRunRequest, headers: &CallHeaders) -> Result<()> {
-    if by.column() != Column::Run {
+    if by.column() != RoleColumn::Run {
         return Ok(());
     }
     if request.callback_url.is_some() || headers.push.is_some() {
@@ -279,7 +279,7 @@ fn key_hash(by: &Principal, key: &str) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(by.tenant.uuid().as_bytes());
     // All keys of a person are that person; nobody finds a run that somebody else asked for.
-    match by.user.filter(|_| !matches!(by.column(), Column::AgentKey | Column::Run)) {
+    match by.user.filter(|_| !matches!(by.column(), RoleColumn::AgentKey | RoleColumn::Run)) {
         Some(user) => hasher.update(user.uuid().as_bytes()),
         None => hasher.update(by.actor().as_bytes()),
     };

@@ -5,14 +5,14 @@ use std::time::Duration;
 use attache_client::egress;
 use attache_protocol::{
     DelegationId, Json,
-    wire::delegation::{Cancellation, Projection, Published, PublishedList},
+    wire::delegation::{DelegationCancellation, DelegationProjection, PublishedDelegation, PublishedDelegationList},
 };
 use attache_store::{
     Error as StoreError,
     record::{
         AgentRef,
-        delegation::{Delegation, DelegationFilter, NewDelegation},
-        people::UserRef,
+        delegation::{DelegationFilter, DelegationRecord, NewDelegation},
+        user::UserRef,
     },
 };
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ use crate::{
     bus::Topic,
     control::{PageRequest, check, pull::MAX_WAIT},
     error::{about, about_list},
-    identity::{Action, Guard, Verdict},
+    identity::{AccessVerdict, Action, CredentialGuard},
 };
 
 const WHAT: &str = "delegation";
@@ -34,8 +34,8 @@ impl Handle {
         &self,
         by: &Principal,
         id: DelegationId,
-        projection: Projection,
-    ) -> Result<Published> {
+        projection: DelegationProjection,
+    ) -> Result<PublishedDelegation> {
         by.may(Action::PublishDelegation)?;
         let projection = checked(projection)?;
         let new = NewDelegation { id, owner: by.holder(), status: projection.status, shown: Json::of(&projection) };
@@ -46,12 +46,12 @@ impl Handle {
         self.show_delegation(kept).await
     }
 
-    pub async fn delegation(&self, by: &Principal, id: DelegationId) -> Result<Published> {
+    pub async fn delegation(&self, by: &Principal, id: DelegationId) -> Result<PublishedDelegation> {
         self.show_delegation(self.visible_delegation(by, id).await?).await
     }
 
     /// Newest first. An agent sees its own and those of its owner.
-    pub async fn delegations(&self, by: &Principal, page: PageRequest) -> Result<PublishedList> {
+    pub async fn delegations(&self, by: &Principal, page: PageRequest) -> Result<PublishedDelegationList> {
         by.may(Action::SeeDelegations)?;
         let page = page.page()?;
         let failed = about_list(WHAT, &page);
@@ -61,12 +61,12 @@ impl Handle {
         for found in listed.items.into_iter().filter(|found| sees(by, found)) {
             delegations.push(self.show_delegation(found).await?);
         }
-        Ok(PublishedList { delegations, next_cursor: listed.next })
+        Ok(PublishedDelegationList { delegations, next_cursor: listed.next })
     }
 
     /// Asks its daemon to end it. Nothing happens to one that has ended.
-    pub async fn cancel_delegation(&self, by: &Principal, id: DelegationId) -> Result<Published> {
-        let is_all = by.may(Action::CancelDelegation)? == Verdict::Yes;
+    pub async fn cancel_delegation(&self, by: &Principal, id: DelegationId) -> Result<PublishedDelegation> {
+        let is_all = by.may(Action::CancelDelegation)? == AccessVerdict::Yes;
         let found = self.visible_delegation(by, id).await?;
         if !is_all && found.owner != by.holder() {
             return Err(Error::not_found(WHAT));
@@ -83,24 +83,24 @@ impl Handle {
         by: &Principal,
         id: DelegationId,
         wait: Duration,
-    ) -> Result<Cancellation> {
+    ) -> Result<DelegationCancellation> {
         by.may(Action::PublishDelegation)?;
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut moved = self.bus().watch(Topic::Tenant(by.tenant));
-        let mut guard = Guard::new(self, by);
+        let mut guard = CredentialGuard::new(self, by);
         loop {
             let found = self.store().delegation(by.tenant, id).await.map_err(about(WHAT))?;
             if found.owner != by.holder() {
                 return Err(Error::not_found(WHAT));
             }
             if found.cancel_requested || Instant::now() >= deadline {
-                return Ok(Cancellation { cancel_requested: found.cancel_requested });
+                return Ok(DelegationCancellation { cancel_requested: found.cancel_requested });
             }
             let look_again = deadline.min(Instant::now() + self.options().poll_every);
             tokio::select! {
                 () = moved.moved() => {}
                 () = tokio::time::sleep_until(look_again) => {}
-                () = self.drained() => return Ok(Cancellation { cancel_requested: false }),
+                () = self.drained() => return Ok(DelegationCancellation { cancel_requested: false }),
                 error = guard.broken() => return Err(error),
             }
         }
@@ -119,14 +119,14 @@ impl Handle {
         }
     }
 
-    async fn visible_delegation(&self, by: &Principal, id: DelegationId) -> Result<Delegation> {
+    async fn visible_delegation(&self, by: &Principal, id: DelegationId) -> Result<DelegationRecord> {
         by.may(Action::SeeDelegations)?;
         let found = self.store().delegation(by.tenant, id).await.map_err(about(WHAT))?;
         if sees(by, &found) { Ok(found) } else { Err(Error::not_found(WHAT)) }
     }
 
     /// As everybody sees it, with its owner by name.
-    async fn show_delegation(&self, found: Delegation) -> Result<Published> {
+    async fn show_delegation(&self, found: DelegationRecord) -> Result<PublishedDelegation> {
         let named = match found.owner.split_once(':') {
             Some(("user", id)) => match id.parse() {
                 Ok(id) => {
@@ -144,7 +144,7 @@ impl Handle {
             },
             _ => None,
         };
-        Ok(Published {
+        Ok(PublishedDelegation {
             delegation_id: found.id,
             owner: named.unwrap_or(found.owner),
             updated_at: found.updated_at,
@@ -154,21 +154,23 @@ impl Handle {
     }
 }
 
-fn is_live(found: &Delegation) -> bool {
+fn is_live(found: &DelegationRecord) -> bool {
     !found.status.has_ended() && !found.cancel_requested
 }
 
 /// Whether it is among those that the table gives the caller.
-fn sees(by: &Principal, found: &Delegation) -> bool {
+fn sees(by: &Principal, found: &DelegationRecord) -> bool {
     match by.verdict(Action::SeeDelegations) {
-        Verdict::Yes => true,
-        Verdict::Own => found.owner == by.holder() || by.user.is_some_and(|user| found.owner == format!("user:{user}")),
-        Verdict::No => false,
+        AccessVerdict::Yes => true,
+        AccessVerdict::Own => {
+            found.owner == by.holder() || by.user.is_some_and(|user| found.owner == format!("user:{user}"))
+        }
+        AccessVerdict::No => false,
     }
 }
 
 /// What may be shown: names and no paths, and nothing without an end.
-fn checked(projection: Projection) -> Result<Projection> {
+fn checked(projection: DelegationProjection) -> Result<DelegationProjection> {
     check::text("description", &projection.description, 0..=4000)?;
     check::line("peer_url", &projection.peer_url, 1..=2048)?;
     check::line("folder", &projection.folder, 1..=255)?;
@@ -187,5 +189,5 @@ fn checked(projection: Projection) -> Result<Projection> {
             return Err(Error::invalid("changes.changed_paths", "must be relative to the folder"));
         }
     }
-    Ok(Projection { peer_url: egress::masked(&projection.peer_url), ..projection })
+    Ok(DelegationProjection { peer_url: egress::masked(&projection.peer_url), ..projection })
 }

@@ -1,18 +1,18 @@
 //! Deletes what has ended: a run, or a conversation with its runs.
 
 use attache_protocol::{ConversationId, RunId, UserId};
-use attache_store::record::Retained;
+use attache_store::record::RetentionResult;
 
 use crate::{
     Error, Handle, Principal, Result,
     error::about,
-    identity::{Action, Verdict},
+    identity::{AccessVerdict, Action},
 };
 
 impl Handle {
     /// Deletes a run that has ended, with its result and everything that belongs to it.
     pub async fn delete_run(&self, by: &Principal, run: RunId) -> Result<()> {
-        if by.may(Action::DeleteRun)? == Verdict::Own {
+        if by.may(Action::DeleteRun)? == AccessVerdict::Own {
             let found = self.store().run(by.tenant, run).await.map_err(about("run"))?;
             check_own(by, found.user, "This run is somebody else's.")?;
         }
@@ -22,13 +22,13 @@ impl Handle {
 
     /// Deletes a conversation, with its runs, messages and artifacts.
     pub async fn delete_conversation(&self, by: &Principal, conversation: ConversationId) -> Result<()> {
-        if by.may(Action::DeleteConversation)? == Verdict::Own {
+        if by.may(Action::DeleteConversation)? == AccessVerdict::Own {
             let found = self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
             check_own(by, found.user, "This conversation is somebody else's.")?;
         }
         loop {
             let removed = self.store().delete_conversation(self.context(by), conversation).await;
-            let Retained { more, blobs } = removed.map_err(about("conversation"))?;
+            let RetentionResult { more, blobs } = removed.map_err(about("conversation"))?;
             self.remove_blobs(blobs).await?;
             if !more {
                 return Ok(());

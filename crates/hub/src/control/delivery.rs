@@ -1,6 +1,6 @@
 //! Callbacks and deliveries: which URLs may be told, how that went, one more try, and with what it is signed.
 
-use attache_client::egress::Failure;
+use attache_client::egress::EgressFailure;
 use attache_protocol::{
     Code, DeliveryId, RunId,
     wire::{
@@ -8,14 +8,14 @@ use attache_protocol::{
         run::CallbackEvent,
     },
 };
-use attache_store::record::delivery::{self, Callback, DeliveryFilter};
+use attache_store::record::delivery::{self, DeliveryFilter, RunCallback};
 
 use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, check},
+    deliveries::SecretSubject,
     error::{about, about_list},
-    identity::{Action, Verdict},
-    outbox::Subject,
+    identity::{AccessVerdict, Action},
     render,
 };
 
@@ -29,7 +29,7 @@ pub struct DeliveryQuery {
 
 /// What is said of a name that has no address today.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unresolved {
+enum UnresolvedHostPolicy {
     Refused,
     Allowed,
 }
@@ -37,7 +37,7 @@ enum Unresolved {
 const WHAT: &str = "delivery";
 
 /// The whole URL is for those who may have it called again.
-fn show(by: &Principal, delivery: delivery::Delivery) -> Delivery {
+fn show(by: &Principal, delivery: delivery::DeliveryRecord) -> Delivery {
     match by.may(Action::ResendDelivery) {
         Ok(_) => render::delivery(delivery),
         Err(_) => render::delivery_origin(delivery),
@@ -55,8 +55,8 @@ impl Handle {
         let mut deliveries = Vec::new();
         for delivery in listed.items {
             let seen = match verdict {
-                Verdict::Yes => self.open_run(by, delivery.run).await,
-                Verdict::Own | Verdict::No => self.own_run(by, delivery.run).await,
+                AccessVerdict::Yes => self.open_run(by, delivery.run).await,
+                AccessVerdict::Own | AccessVerdict::No => self.own_run(by, delivery.run).await,
             };
             if seen.is_ok() {
                 deliveries.push(show(by, delivery));
@@ -84,29 +84,34 @@ impl Handle {
     pub async fn delivery_secret(&self, by: &Principal, agent: Option<&str>) -> Result<DeliverySecret> {
         by.may(Action::SeeDeliverySecret)?;
         let subject = match agent {
-            None => Subject::of(by),
+            None => SecretSubject::of(by),
             Some(agent) => self.agent_subject(by, agent).await?,
         };
         Ok(DeliverySecret { secret: self.signers().secret(by.tenant, &subject).expose().clone() })
     }
 
     /// A person's secret is theirs alone; the organisation's is for whoever may give its agents a webhook.
-    async fn agent_subject(&self, by: &Principal, agent: &str) -> Result<Subject> {
+    async fn agent_subject(&self, by: &Principal, agent: &str) -> Result<SecretSubject> {
         let verdict = by.may(Action::EditAgent)?;
         let account = self.store().account(by.tenant, check::agent_ref("agent_id", agent)?).await;
         let owner = account.map_err(about("agent"))?.owner;
-        if owner != by.user && (owner.is_some() || verdict == Verdict::Own) {
+        if owner != by.user && (owner.is_some() || verdict == AccessVerdict::Own) {
             return Err(Error::forbidden("The agent belongs to somebody else, and so does the secret of its webhook."));
         }
-        Ok(Subject::of_agent(owner))
+        Ok(SecretSubject::of_agent(owner))
     }
 
-    async fn visible_delivery(&self, by: &Principal, action: Action, id: DeliveryId) -> Result<delivery::Delivery> {
+    async fn visible_delivery(
+        &self,
+        by: &Principal,
+        action: Action,
+        id: DeliveryId,
+    ) -> Result<delivery::DeliveryRecord> {
         let verdict = by.may(action)?;
         let found = self.store().delivery(by.tenant, id).await.map_err(about(WHAT))?;
         let seen = match verdict {
-            Verdict::Yes => self.open_run(by, found.run).await,
-            Verdict::Own | Verdict::No => self.own_run(by, found.run).await,
+            AccessVerdict::Yes => self.open_run(by, found.run).await,
+            AccessVerdict::Own | AccessVerdict::No => self.own_run(by, found.run).await,
         };
         seen.map_err(|_| Error::not_found(WHAT))?;
         Ok(found)
@@ -117,7 +122,7 @@ impl Handle {
         &self,
         url: Option<String>,
         events: Option<Vec<CallbackEvent>>,
-    ) -> Result<Option<Callback>> {
+    ) -> Result<Option<RunCallback>> {
         let events = events.unwrap_or_default();
         let Some(url) = url else {
             return if events.is_empty() {
@@ -127,20 +132,20 @@ impl Handle {
             };
         };
         self.check_egress("callback_url", &url).await?;
-        Ok(Some(Callback { url, approvals: events.contains(&CallbackEvent::Approval) }))
+        Ok(Some(RunCallback { url, approvals: events.contains(&CallbackEvent::Approval) }))
     }
 
     /// Judges the text of a URL that somebody wants to be called, and where it leads today.
     pub(crate) async fn check_egress(&self, field: &str, url: &str) -> Result<()> {
-        self.egress_of(field, url, Unresolved::Refused).await
+        self.egress_of(field, url, UnresolvedHostPolicy::Refused).await
     }
 
     /// The same where a name may get its address later: it is looked up again before every call.
     pub(crate) async fn check_later_egress(&self, field: &str, url: &str) -> Result<()> {
-        self.egress_of(field, url, Unresolved::Allowed).await
+        self.egress_of(field, url, UnresolvedHostPolicy::Allowed).await
     }
 
-    async fn egress_of(&self, field: &str, url: &str, unresolved: Unresolved) -> Result<()> {
+    async fn egress_of(&self, field: &str, url: &str, unresolved: UnresolvedHostPolicy) -> Result<()> {
         // Somebody sends back what they were shown.
         if url.split_once('?').is_some_and(|(_, query)| query.contains("***")) {
             return Err(Error::invalid(field, "has `***` where its secret was hidden; give the whole URL"));
@@ -152,7 +157,7 @@ impl Handle {
             refused(code, why.to_string())
         })?;
         match guard.resolve(&target).await {
-            Err(Failure::Unresolved { .. }) if unresolved == Unresolved::Allowed => Ok(()),
+            Err(EgressFailure::Unresolved { .. }) if unresolved == UnresolvedHostPolicy::Allowed => Ok(()),
             Err(why) => Err(refused(Code::EgressRefused, why.to_string())),
             Ok(_) => Ok(()),
         }

@@ -6,7 +6,7 @@ use attache_protocol::{
     rules::run::FailureCode,
     wire::run::{CompleteRequest, FailRequest, FinishResponse},
 };
-use attache_store::record::Outcome;
+use attache_store::record::RunResult;
 use serde::Deserialize;
 
 use crate::{
@@ -22,14 +22,14 @@ impl Handle {
     pub async fn complete(&self, by: &Principal, run: RunId, request: CompleteRequest) -> Result<FinishResponse> {
         check::object("output", &request.output, MAX_OUTPUT)?;
         let artifacts = artifacts(&request.output)?;
-        let outcome = Outcome::Completed { output: request.output, artifacts };
+        let outcome = RunResult::Completed { output: request.output, artifacts };
         self.finish(by, run, request.epoch, outcome, request.usage).await
     }
 
     pub async fn fail(&self, by: &Principal, run: RunId, request: FailRequest) -> Result<FinishResponse> {
         check::object("output", &request.output, MAX_OUTPUT)?;
         let (code, result) = failure(&request.output)?;
-        self.finish(by, run, request.epoch, Outcome::Failed { code, result }, request.usage).await
+        self.finish(by, run, request.epoch, RunResult::Failed { code, result }, request.usage).await
     }
 
     async fn finish(
@@ -37,7 +37,7 @@ impl Handle {
         by: &Principal,
         run: RunId,
         epoch: Option<i64>,
-        outcome: Outcome,
+        outcome: RunResult,
         usage: Option<Json>,
     ) -> Result<FinishResponse> {
         by.may(Action::Work)?;
@@ -55,14 +55,14 @@ impl Handle {
 /// The artifacts that the output names. A worker's other references are its own business and are kept as given.
 fn artifacts(output: &Json) -> Result<Vec<ArtifactId>> {
     #[derive(Deserialize)]
-    struct Output {
+    struct FailOutput {
         #[serde(default)]
         artifact_refs: Option<Vec<Json>>,
     }
     if !output.get().contains("artifact_refs") {
         return Ok(Vec::new());
     }
-    let output: Output = output.parse().map_err(|_| Error::invalid("output.artifact_refs", "must be an array"))?;
+    let output: FailOutput = output.parse().map_err(|_| Error::invalid("output.artifact_refs", "must be an array"))?;
     let refs = output.artifact_refs.unwrap_or_default();
     if refs.len() > MAX_ARTIFACTS {
         return Err(Error::invalid("output.artifact_refs", "must have at most 1000 entries"));

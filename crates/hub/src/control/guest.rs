@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use attache_protocol::{AgentId, Code, rules::run::Status};
-use attache_store::record::{Page, RunFilter};
+use attache_protocol::{AgentId, Code, rules::run::RunStatus};
+use attache_store::record::{Pagination, RunFilter};
 use tokio::time::Instant;
 
-use crate::{Error, Handle, Principal, Result, error::about, identity::Who};
+use crate::{Error, Handle, Principal, Result, error::about, identity::PrincipalKind};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -29,10 +29,10 @@ struct Received {
 impl Handle {
     /// Refuses what is too much of a caller without a credential; everybody else is not asked.
     pub(crate) async fn admit_guest(&self, by: &Principal, bytes: usize) -> Result<()> {
-        let Who::Anonymous { agent } = by.who else { return Ok(()) };
+        let PrincipalKind::Anonymous { agent } = by.who else { return Ok(()) };
         let queue = self.options().anonymous_queue;
-        let filter = RunFilter { agent: Some(agent), status: Some(Status::Pending), ..RunFilter::default() };
-        let waiting = self.store().runs(by.tenant, filter, Page { limit: queue, cursor: None }).await;
+        let filter = RunFilter { agent: Some(agent), status: Some(RunStatus::Pending), ..RunFilter::default() };
+        let waiting = self.store().runs(by.tenant, filter, Pagination { limit: queue, cursor: None }).await;
         let waiting = waiting.map_err(about("agent"))?;
         // A page that goes on is full, by number or by weight.
         if waiting.items.len() >= queue || waiting.next.is_some() {
@@ -43,7 +43,7 @@ impl Handle {
 
     /// The same of what is said to a run that is there already.
     pub(crate) fn admit_guest_bytes(&self, by: &Principal, bytes: usize) -> Result<()> {
-        let Who::Anonymous { agent } = by.who else { return Ok(()) };
+        let PrincipalKind::Anonymous { agent } = by.who else { return Ok(()) };
         match self.guests().take(agent, bytes as u64, self.options().anonymous_bytes_per_hour) {
             true => Ok(()),
             false => Err(refuse("The agent has got as much in an hour as it takes from callers without a credential.")),

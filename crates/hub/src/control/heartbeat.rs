@@ -4,12 +4,12 @@ use attache_protocol::{
     Json, RunId, RuntimeId,
     wire::{
         account::Presence,
-        runtime::{Extension, HeartbeatRequest, HeartbeatResponse},
+        runtime::{DeclaredExtension, HeartbeatRequest, HeartbeatResponse},
     },
 };
-use attache_store::record::Leases;
+use attache_store::record::LeaseTimes;
 
-use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action, recovery::Said};
+use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action, recovery::DeviceReport};
 
 const MAX_RUNNING: usize = 1000;
 
@@ -44,8 +44,8 @@ impl Handle {
         let beat = self.store().heartbeat(runtime, running.clone(), self.leases(), at).await;
         let beat = beat.map_err(about("runtime"))?;
         let held = |runs: Vec<RunId>| runs.into_iter().filter(|run| !beat.not_held.contains(run)).collect::<Vec<_>>();
-        let said = Said { agent, at, running: running.map(held), unreported: held(request.unreported) };
-        self.words().say(runtime, said);
+        let said = DeviceReport { agent, at, running: running.map(held), unreported: held(request.unreported) };
+        self.device_reports().record(runtime, said);
         if let Some(extensions) = request.extensions {
             self.declare_extensions(runtime, &extensions).await?;
         }
@@ -60,12 +60,12 @@ impl Handle {
     }
 
     /// What a runtime understands; the store only writes what changed.
-    pub(crate) async fn declare_extensions(&self, runtime: RuntimeId, extensions: &[Extension]) -> Result<()> {
+    pub(crate) async fn declare_extensions(&self, runtime: RuntimeId, extensions: &[DeclaredExtension]) -> Result<()> {
         let extensions = Some(Json::of(extensions)).filter(|_| !extensions.is_empty());
         self.store().declare_extensions(runtime, extensions).await.map(drop).map_err(about("runtime"))
     }
 
-    fn leases(&self) -> Leases {
-        Leases { lease: self.options().heartbeat_timeout, grace: self.options().claim_grace }
+    fn leases(&self) -> LeaseTimes {
+        LeaseTimes { lease: self.options().heartbeat_timeout, grace: self.options().claim_grace }
     }
 }

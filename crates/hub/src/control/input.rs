@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AskId, Code, Json, RunId,
-    rules::run::Refusal,
-    wire::ask::{AskInput, AskState, InputAnswer, InputRequest, InputResponse},
+    Code, Json, RunId, WorkerRequestId,
+    rules::run::RunRefusal,
+    wire::input_request::{CreateInputRequest, GiveInputRequest, GiveInputResponse, InputAnswer, WorkerRequestState},
 };
 use attache_store::{
     Error as StoreError,
     record::{
         AgentRef,
-        ask::{Ask, AskWhat, NewAsk, NewInput},
+        worker_request::{NewInput, NewWorkerRequest, WorkerRequestKind, WorkerRequestRecord},
     },
 };
 use tokio::time::Instant;
@@ -21,9 +21,9 @@ use crate::{
     bus::Topic,
     control::{check, pull::MAX_WAIT},
     error::about,
-    handover::Holder,
-    identity::{Action, Guard, Verdict},
+    identity::{AccessVerdict, Action, CredentialGuard},
     render,
+    start_secrets::InputRecipient,
 };
 
 const MAX_PARTS: usize = 512 * 1024;
@@ -31,7 +31,7 @@ const MAX_PARTS: usize = 512 * 1024;
 impl Handle {
     /// The caller gives input. It answers the question that it names, or else the oldest open one of the run, or none; the
     /// same key again is the same input.
-    pub async fn give_input(&self, by: &Principal, run: RunId, request: InputRequest) -> Result<InputResponse> {
+    pub async fn give_input(&self, by: &Principal, run: RunId, request: GiveInputRequest) -> Result<GiveInputResponse> {
         self.give(by, run, request, None).await
     }
 
@@ -43,9 +43,10 @@ impl Handle {
         parts: Json,
         message: Json,
         key: String,
-    ) -> Result<InputResponse> {
+    ) -> Result<GiveInputResponse> {
         check::object("message", &message, MAX_PARTS)?;
-        let request = InputRequest { parts: Some(parts), idempotency_key: Some(key), ..InputRequest::default() };
+        let request =
+            GiveInputRequest { parts: Some(parts), idempotency_key: Some(key), ..GiveInputRequest::default() };
         self.give(by, run, request, Some(message)).await
     }
 
@@ -53,11 +54,11 @@ impl Handle {
         &self,
         by: &Principal,
         run: RunId,
-        request: InputRequest,
+        request: GiveInputRequest,
         message: Option<Json>,
-    ) -> Result<InputResponse> {
+    ) -> Result<GiveInputResponse> {
         let record = match by.may(Action::GiveInput)? {
-            Verdict::Own => self.own_run(by, run).await?,
+            AccessVerdict::Own => self.own_run(by, run).await?,
             _ => self.open_run(by, run).await?,
         };
         if by.role().is_some() {
@@ -73,7 +74,7 @@ impl Handle {
         let parts = parts(request)?;
         self.admit_guest_bytes(by, parts.get().len() + message.as_ref().map_or(0, |message| message.get().len()))?;
         if let Some(step) =
-            self.words_to_approve(by, run, message.as_ref().unwrap_or(&parts), given_key.as_deref()).await?
+            self.answer_to_approve(by, run, message.as_ref().unwrap_or(&parts), given_key.as_deref()).await?
         {
             let approval = self.approved(by, &step, 0).await?;
             key = Some(key_hash(run, &format!("approval:{approval}")));
@@ -83,7 +84,7 @@ impl Handle {
         let new = NewInput { id, run, parts: concealed.parts, message: concealed.message, answers, key };
         let given = match self.store().add_input(self.context(by), new).await {
             Ok(given) => given,
-            Err(error @ StoreError::Refused { refusal: Refusal::NotRunning, .. }) => {
+            Err(error @ StoreError::Refused { refusal: RunRefusal::NotRunning, .. }) => {
                 self.drop_concealed(place);
                 let error = self.refusal(by, error).await;
                 let why = "Nobody works on the run, so nobody would hear the input.";
@@ -94,26 +95,32 @@ impl Handle {
                 return Err(self.refusal(by, error).await);
             }
         };
-        Ok(InputResponse { task_run_id: given.run, input_id: given.id, status: given.status })
+        Ok(GiveInputResponse { task_run_id: given.run, input_id: given.id, status: given.status })
     }
 
     /// A worker asks its caller, and the run waits. Asking again with the same name gives the same question back.
-    pub async fn ask_input(&self, by: &Principal, run: RunId, request: AskInput) -> Result<InputAnswer> {
-        self.ask(by, run, request, |prompt, parts| AskWhat::Input { prompt, parts }).await
+    pub async fn request_input(&self, by: &Principal, run: RunId, request: CreateInputRequest) -> Result<InputAnswer> {
+        self.create_worker_request(by, run, request, |prompt, parts| WorkerRequestKind::Input { prompt, parts }).await
     }
 
     /// A worker needs an authorization that is given elsewhere, and the run waits as for an approval. What the caller says
     /// meanwhile is the answer.
-    pub(crate) async fn ask_authorization(&self, by: &Principal, run: RunId, request: AskInput) -> Result<InputAnswer> {
-        self.ask(by, run, request, |prompt, parts| AskWhat::Authorization { prompt, parts }).await
-    }
-
-    async fn ask(
+    pub(crate) async fn request_authorization(
         &self,
         by: &Principal,
         run: RunId,
-        request: AskInput,
-        what: impl FnOnce(String, Option<Json>) -> AskWhat,
+        request: CreateInputRequest,
+    ) -> Result<InputAnswer> {
+        self.create_worker_request(by, run, request, |prompt, parts| WorkerRequestKind::Authorization { prompt, parts })
+            .await
+    }
+
+    async fn create_worker_request(
+        &self,
+        by: &Principal,
+        run: RunId,
+        request: CreateInputRequest,
+        what: impl FnOnce(String, Option<Json>) -> WorkerRequestKind,
     ) -> Result<InputAnswer> {
         by.may(Action::Work)?;
         let worker = by.worker(request.epoch)?;
@@ -124,34 +131,46 @@ impl Handle {
         if let Some(name) = &request.request_id {
             check::token("request_id", name, 1..=200)?;
         }
-        let ask = NewAsk {
-            id: self.env().ask_id(),
+        let ask = NewWorkerRequest {
+            id: self.env().worker_request_id(),
             run,
             what: what(request.prompt, request.parts),
             request: request.request_id,
             expires_at: Some(self.now().plus(self.options().input_timeout)),
         };
-        match self.store().ask(worker, ask, self.options().heartbeat_timeout, self.now()).await {
-            Ok(asked) => Ok(self.show_ask(by, asked).await),
+        match self.store().create_worker_request(worker, ask, self.options().heartbeat_timeout, self.now()).await {
+            Ok(asked) => Ok(self.show_worker_request(by, asked).await),
             Err(error) => Err(self.refusal(by, error).await),
         }
     }
 
     /// The asker does not need the answer any more.
-    pub(crate) async fn withdraw_ask(&self, by: &Principal, run: RunId, ask: AskId, epoch: i64) -> Result<InputAnswer> {
+    pub(crate) async fn withdraw_worker_request(
+        &self,
+        by: &Principal,
+        run: RunId,
+        ask: WorkerRequestId,
+        epoch: i64,
+    ) -> Result<InputAnswer> {
         let (worker, lease) = (by.worker(Some(epoch))?, self.options().heartbeat_timeout);
-        match self.store().withdraw_ask(worker, run, ask, lease, self.now()).await {
-            Ok(asked) => Ok(render::ask(asked)),
+        match self.store().withdraw_worker_request(worker, run, ask, lease, self.now()).await {
+            Ok(asked) => Ok(render::worker_request(asked)),
             Err(error) => Err(self.refusal(by, error).await),
         }
     }
 
     /// The asker waits up to `wait` (at most a minute) for the answer.
-    pub async fn input_answer(&self, by: &Principal, run: RunId, ask: AskId, wait: Duration) -> Result<InputAnswer> {
+    pub async fn input_answer(
+        &self,
+        by: &Principal,
+        run: RunId,
+        ask: WorkerRequestId,
+        wait: Duration,
+    ) -> Result<InputAnswer> {
         by.may(Action::Work)?;
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut asked = self.bus().watch(Topic::Asked(run));
-        let mut guard = Guard::new(self, by);
+        let mut guard = CredentialGuard::new(self, by);
         // Whose claim it was is read once; from then on only the answer is looked for.
         let held = self.visible_run(by, run).await.map_err(|error| error.say("There is no such input request."))?;
         // To see a run is not to work on it.
@@ -159,29 +178,36 @@ impl Handle {
             return Err(Error::not_found("input request"));
         }
         loop {
-            let found = self.own_ask(by, run, ask).await?;
-            if found.state != AskState::Pending || Instant::now() >= deadline {
-                return Ok(self.show_ask(by, found).await);
+            let found = self.own_worker_request(by, run, ask).await?;
+            if found.state != WorkerRequestState::Pending || Instant::now() >= deadline {
+                return Ok(self.show_worker_request(by, found).await);
             }
             let look_again = deadline.min(Instant::now() + self.options().poll_every);
             tokio::select! {
                 () = asked.moved() => {}
                 () = tokio::time::sleep_until(look_again) => {}
-                () = self.drained() => return Ok(render::ask(found)),
+                () = self.drained() => return Ok(render::worker_request(found)),
                 error = guard.broken() => return Err(error),
             }
         }
     }
 
-    async fn show_ask(&self, by: &Principal, ask: Ask) -> InputAnswer {
+    async fn show_worker_request(&self, by: &Principal, ask: WorkerRequestRecord) -> InputAnswer {
         match by.device() {
-            Ok((runtime, _)) => render::ask(self.ask_in_full(by.tenant, ask, Holder::Runtime(runtime)).await),
-            Err(_) => render::ask(ask),
+            Ok((runtime, _)) => {
+                render::worker_request(self.ask_in_full(by.tenant, ask, InputRecipient::Runtime(runtime)).await)
+            }
+            Err(_) => render::worker_request(ask),
         }
     }
 
-    async fn own_ask(&self, by: &Principal, run: RunId, ask: AskId) -> Result<Ask> {
-        let found = self.store().asked(by.tenant, ask).await.map_err(about("input request"))?;
+    async fn own_worker_request(
+        &self,
+        by: &Principal,
+        run: RunId,
+        ask: WorkerRequestId,
+    ) -> Result<WorkerRequestRecord> {
+        let found = self.store().worker_request(by.tenant, ask).await.map_err(about("input request"))?;
         match found.what.waiting() {
             Some(_) if found.run == run => Ok(found),
             Some(_) | None => Err(Error::not_found("input request")),
@@ -190,7 +216,7 @@ impl Handle {
 }
 
 /// Text is one part; parts are kept byte for byte.
-fn parts(request: InputRequest) -> Result<Json> {
+fn parts(request: GiveInputRequest) -> Result<Json> {
     match (request.text, request.parts) {
         (Some(text), None) => {
             check::text("text", &text, 1..=MAX_PARTS)?;

@@ -5,14 +5,14 @@ use attache_protocol::{
     secret::{Kind, SecretHash},
     wire::key::{CreateKeyRequest, CreatedKey, Key, KeyList, Role},
 };
-use attache_store::record::{self, KeyKind, NewKey, Page};
+use attache_store::record::{self, KeyKind, NewKey, Pagination};
 
 use crate::{
     ClientCertificates, Error, Handle, Principal, Result, Tls,
     bus::Topic,
     control::{PageRequest, check, token::narrowed},
     error::{about, about_list},
-    identity::{Action, Verdict, Who},
+    identity::{AccessVerdict, Action, PrincipalKind},
     render,
     tls::Fingerprint,
 };
@@ -87,11 +87,11 @@ impl Handle {
     }
 
     /// Whom the key is for: the caller, or, for admins, anybody whose role is not above theirs.
-    async fn key_user(&self, by: &Principal, allowed: Verdict, user: &str) -> Result<record::people::User> {
+    async fn key_user(&self, by: &Principal, allowed: AccessVerdict, user: &str) -> Result<record::user::UserRecord> {
         let found = self.named_user(by, "user", user).await;
         let found = match allowed {
-            Verdict::Yes => found?,
-            Verdict::Own | Verdict::No => found
+            AccessVerdict::Yes => found?,
+            AccessVerdict::Own | AccessVerdict::No => found
                 .ok()
                 .filter(|found| by.user == Some(found.id))
                 .ok_or_else(|| Error::forbidden("Only an admin makes keys for others."))?,
@@ -107,13 +107,16 @@ impl Handle {
         let allowed = by.may(Action::SeeKeys)?;
         let page = page.page()?;
         let user = match (allowed, by.user) {
-            (Verdict::Yes, _) => None,
-            (Verdict::Own | Verdict::No, Some(user)) => Some(user),
+            (AccessVerdict::Yes, _) => None,
+            (AccessVerdict::Own | AccessVerdict::No, Some(user)) => Some(user),
             // Nobody else is known to be the same person: the key sees itself.
-            (Verdict::Own | Verdict::No, None) => {
+            (AccessVerdict::Own | AccessVerdict::No, None) => {
                 let own = match by.who {
-                    Who::Key { key, .. } => vec![render::key(self.find_key(by, key).await?)],
-                    Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => Vec::new(),
+                    PrincipalKind::Key { key, .. } => vec![render::key(self.find_key(by, key).await?)],
+                    PrincipalKind::Runtime { .. }
+                    | PrincipalKind::Outside { .. }
+                    | PrincipalKind::Run { .. }
+                    | PrincipalKind::Anonymous { .. } => Vec::new(),
                 };
                 return Ok(KeyList { api_keys: own, next_cursor: None });
             }
@@ -125,20 +128,20 @@ impl Handle {
 
     /// From the next request on, the key is refused. Any key may give itself up; only an owner takes one from an owner.
     pub async fn revoke_key(&self, by: &Principal, key: KeyId) -> Result<Key> {
-        let itself = matches!(by.who, Who::Key { key: caller, .. } if caller == key);
-        let allowed = if itself { Verdict::Own } else { by.may(Action::RevokeKey)? };
+        let itself = matches!(by.who, PrincipalKind::Key { key: caller, .. } if caller == key);
+        let allowed = if itself { AccessVerdict::Own } else { by.may(Action::RevokeKey)? };
         if !itself {
             let found = self.find_key(by, key).await?;
             let own = by.user.is_some() && by.owns(found.user);
             match allowed {
-                Verdict::Yes if own || by.role() == Some(Role::Owner) || found.role != Role::Owner => {}
-                Verdict::Yes => return Err(Error::forbidden("Only an owner revokes an owner's key.")),
-                Verdict::Own | Verdict::No if own && by.role().is_some_and(|role| found.role <= role) => {}
-                Verdict::Own | Verdict::No if own => {
+                AccessVerdict::Yes if own || by.role() == Some(Role::Owner) || found.role != Role::Owner => {}
+                AccessVerdict::Yes => return Err(Error::forbidden("Only an owner revokes an owner's key.")),
+                AccessVerdict::Own | AccessVerdict::No if own && by.role().is_some_and(|role| found.role <= role) => {}
+                AccessVerdict::Own | AccessVerdict::No if own => {
                     return Err(Error::forbidden("This key may not revoke one with a higher role."));
                 }
                 // Keys of others are not there.
-                Verdict::Own | Verdict::No => return Err(Error::not_found("key")),
+                AccessVerdict::Own | AccessVerdict::No => return Err(Error::not_found("key")),
             }
         }
         let _turn = self.revoking().lock().await;
@@ -152,7 +155,7 @@ impl Handle {
         self.end_key(by, key).await.map(render::key)
     }
 
-    pub(crate) async fn end_key(&self, by: &Principal, key: KeyId) -> Result<record::Key> {
+    pub(crate) async fn end_key(&self, by: &Principal, key: KeyId) -> Result<record::KeyRecord> {
         let revoked = self.store().revoke_key(self.context(by), key).await.map_err(about("key"))?;
         self.credentials().forget_key(key);
         self.bus().wake([Topic::Key(key)]);
@@ -175,19 +178,19 @@ impl Handle {
         }
     }
 
-    async fn find_key(&self, by: &Principal, key: KeyId) -> Result<record::Key> {
+    async fn find_key(&self, by: &Principal, key: KeyId) -> Result<record::KeyRecord> {
         let found = self.all_keys(by).await?.into_iter().find(|found| found.id == key);
         found.ok_or_else(|| Error::not_found("key"))
     }
 
-    async fn all_keys(&self, by: &Principal) -> Result<Vec<record::Key>> {
+    async fn all_keys(&self, by: &Principal) -> Result<Vec<record::KeyRecord>> {
         self.every_key(by, KeyKind::Api).await
     }
 
-    pub(crate) async fn every_key(&self, by: &Principal, kind: KeyKind) -> Result<Vec<record::Key>> {
+    pub(crate) async fn every_key(&self, by: &Principal, kind: KeyKind) -> Result<Vec<record::KeyRecord>> {
         let (mut keys, mut cursor) = (Vec::new(), None);
         loop {
-            let page = Page { limit: check::MAX_PAGE, cursor };
+            let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().keys(by.tenant, kind, None, page).await.map_err(about("key"))?;
             keys.extend(listed.items);
             cursor = listed.next;

@@ -3,10 +3,10 @@
 use attache_protocol::{
     ConversationId, Json,
     json::Members,
-    rules::run::Status,
-    wire::conversation::{AddMessageRequest, Message, MessageList, Role},
+    rules::run::RunStatus,
+    wire::conversation::{AddMessageRequest, ConversationMessage, MessageList, MessageRole},
 };
-use attache_store::record::{NewMessage, Page, RunFilter, RunRecord};
+use attache_store::record::{NewMessage, Pagination, RunFilter, RunRecord};
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -29,7 +29,7 @@ struct Position {
 
 /// A conversation's own message, and the store's page that it is on.
 struct OwnMessage {
-    message: Message,
+    message: ConversationMessage,
     page: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl Handle {
         by: &Principal,
         conversation: ConversationId,
         request: AddMessageRequest,
-    ) -> Result<Message> {
+    ) -> Result<ConversationMessage> {
         by.may(Action::AddMessage)?;
         self.check_kept(by, conversation, "conversation").await?;
         check::text("text", &request.text, 1..=MAX_TEXT)?;
@@ -50,7 +50,7 @@ impl Handle {
         let new = NewMessage {
             id: self.env().message_id(),
             conversation,
-            role: Role::User,
+            role: MessageRole::User,
             text: request.text,
             metadata: request.metadata,
         };
@@ -95,7 +95,7 @@ impl Handle {
         let mut cursor = after.and_then(|after| after.own.clone());
         loop {
             // One more shows that the last one was not said in the same instant as what follows.
-            let page = Page { limit: limit + 1, cursor: cursor.clone() };
+            let page = Pagination { limit: limit + 1, cursor: cursor.clone() };
             // Only a cursor that somebody made up is none of the store's.
             let failed = |error| match error {
                 attache_store::Error::NotFound if cursor.is_some() => not_given(),
@@ -126,12 +126,12 @@ impl Handle {
         conversation: ConversationId,
         after: Option<&Position>,
         limit: usize,
-    ) -> Result<Vec<Message>> {
+    ) -> Result<Vec<ConversationMessage>> {
         let filter = RunFilter { conversation: Some(conversation), ..RunFilter::default() };
         let mut messages = Vec::new();
         let (mut cursor, mut seen) = (None, 0);
         loop {
-            let page = Page { limit: check::MAX_PAGE, cursor };
+            let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about("conversation"))?;
             seen += listed.items.len();
             let said = listed.items.into_iter().flat_map(said);
@@ -146,21 +146,21 @@ impl Handle {
 }
 
 /// A run says its input, and at its end its result or its error.
-fn said(run: RunRecord) -> impl Iterator<Item = Message> {
-    let input = text_of(&run.input, "text").map(|text| Message {
+fn said(run: RunRecord) -> impl Iterator<Item = ConversationMessage> {
+    let input = text_of(&run.input, "text").map(|text| ConversationMessage {
         message_id: format!("{}/input", run.id),
-        role: Role::User,
+        role: MessageRole::User,
         author: run.caller.clone(),
         text,
         metadata: None,
         task_run_id: Some(run.id),
         created_at: run.created_at,
     });
-    let member = if run.state.status() == Status::Completed { "text" } else { "error" };
+    let member = if run.state.status() == RunStatus::Completed { "text" } else { "error" };
     let text = run.result.as_ref().and_then(|result| text_of(result, member));
-    let result = text.zip(run.ended_at).map(|(text, ended_at)| Message {
+    let result = text.zip(run.ended_at).map(|(text, ended_at)| ConversationMessage {
         message_id: format!("{}/result", run.id),
-        role: Role::Agent,
+        role: MessageRole::Agent,
         author: format!("agent:{}", run.agent),
         text,
         metadata: None,
@@ -174,11 +174,11 @@ fn text_of(json: &Json, member: &str) -> Option<String> {
     json.parse::<Members>().ok()?.text(member)
 }
 
-fn key(message: &Message) -> (i64, &str) {
+fn key(message: &ConversationMessage) -> (i64, &str) {
     (message.created_at.millis(), &message.message_id)
 }
 
-fn keep_first(messages: &mut Vec<Message>, limit: usize) {
+fn keep_first(messages: &mut Vec<ConversationMessage>, limit: usize) {
     messages.sort_by(|one, other| key(one).cmp(&key(other)));
     messages.truncate(limit);
 }
@@ -190,11 +190,11 @@ fn not_given() -> Error {
 // === impl Position ===
 
 impl Position {
-    fn of(message: &Message, own: Option<String>) -> Self {
+    fn of(message: &ConversationMessage, own: Option<String>) -> Self {
         Self { millis: message.created_at.millis(), message: message.message_id.clone(), own }
     }
 
-    fn is_before(&self, message: &Message) -> bool {
+    fn is_before(&self, message: &ConversationMessage) -> bool {
         key(message) > (self.millis, self.message.as_str())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use attache_protocol::{AgentId, KeyId, RunId, RuntimeId, UserId, wire::names::NameList};
-use attache_store::record::{AgentRef, Credential, people::UserRef};
+use attache_store::record::{AgentRef, StoredCredential, user::UserRef};
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -59,7 +59,7 @@ impl Handle {
 
     async fn key_holder(&self, by: &Principal, key: KeyId) -> Result<Option<String>> {
         match known(self.store().key_credential(key).await)?.flatten() {
-            Some(Credential::Key { tenant, user: Some(user), .. }) if tenant == by.tenant => {
+            Some(StoredCredential::Key { tenant, user: Some(user), .. }) if tenant == by.tenant => {
                 self.user_name(by, user).await
             }
             Some(_) | None => Ok(None),

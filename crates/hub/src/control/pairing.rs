@@ -11,7 +11,7 @@ use attache_protocol::{
         PairingRequestResponse, PairingRequestView,
     },
 };
-use attache_store::record::{self, AgentRef, NewPairingCode, NewPairingRequest, NewRuntime, Proof};
+use attache_store::record::{self, AgentRef, NewPairingCode, NewPairingRequest, NewRuntime, PairingProof};
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -19,7 +19,7 @@ use crate::{
     error::about,
     identity::{
         Action,
-        limiter::{Network, Slot},
+        limiter::{ClientNetwork, Slot},
     },
 };
 
@@ -47,7 +47,7 @@ impl Handle {
         let Some(code) = PairingCode::parse(request.pairing_token.expose()) else {
             return Err(Error::invalid("pairing_token", "is not a pairing code; codes look like K7QM-2XHD"));
         };
-        let proof = Proof::Code(self.hash_code(&code));
+        let proof = PairingProof::Code(self.hash_code(&code));
         let found = self.store().pairing(proof, self.now()).await;
         self.check_pairing(self.redeemed(slot, found)?).await?;
         let (token, new) = self.new_device(proof, request.device_name, request.labels);
@@ -83,7 +83,7 @@ impl Handle {
     /// The device asks whether a person has confirmed it, and becomes the agent's runtime when one has.
     pub async fn poll_pairing(&self, from: IpAddr, request: PairingPollRequest) -> Result<AttachResponse> {
         // Nobody guesses such a token, and a device asks again and again: only a wrong one counts.
-        let proof = Proof::Poll(request.poll_token.hash());
+        let proof = PairingProof::Poll(request.poll_token.hash());
         let found = self.store().pairing(proof, self.now()).await;
         self.check_pairing(found.map_err(|error| self.failed_redemption(from, error))?).await?;
         let (token, new) = self.new_device(proof, None, None);
@@ -128,7 +128,7 @@ impl Handle {
 
     /// The agent, if the caller may let a device or program become it. What pairs is an agent's worker for good, and acts for
     /// its owner.
-    async fn may_pair(&self, by: &Principal, action: Action, agent: &str) -> Result<record::Account> {
+    async fn may_pair(&self, by: &Principal, action: Action, agent: &str) -> Result<record::AccountRecord> {
         self.check_endless(by).await?;
         let agent = self.own_agent(by, action, agent).await?;
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
@@ -139,7 +139,7 @@ impl Handle {
 
     /// Whoever made the code, or confirmed the device, must still be allowed to: nothing made with a key is worth more than
     /// the key is now. Answers with the maker and the agent.
-    pub(crate) async fn check_pairing(&self, found: record::Pairing) -> Result<(Principal, record::Account)> {
+    pub(crate) async fn check_pairing(&self, found: record::Pairing) -> Result<(Principal, record::AccountRecord)> {
         let checked = async {
             let maker = found.maker.ok_or_else(|| Error::not_found("key"))?;
             let maker = self.check_maker(maker).await?;
@@ -155,7 +155,7 @@ impl Handle {
 
     fn new_device(
         &self,
-        proof: Proof,
+        proof: PairingProof,
         device_name: Option<String>,
         labels: Option<Json>,
     ) -> (Secret<String>, NewRuntime) {
@@ -171,7 +171,7 @@ impl Handle {
         (token, new)
     }
 
-    async fn attached(&self, runtime: record::Runtime, token: &Secret<String>) -> Result<AttachResponse> {
+    async fn attached(&self, runtime: record::RuntimeRecord, token: &Secret<String>) -> Result<AttachResponse> {
         self.credentials().forget_agent(runtime.agent);
         let timeout = self.options().heartbeat_timeout.as_millis();
         let account = self.store().account(runtime.tenant, runtime.agent.into()).await;
@@ -188,7 +188,7 @@ impl Handle {
         code.hash(self.pairing().key.expose())
     }
 
-    fn typed_code(&self, from: IpAddr, code: &str) -> Result<(SecretHash, Slot<'_, Network>)> {
+    fn typed_code(&self, from: IpAddr, code: &str) -> Result<(SecretHash, Slot<'_, ClientNetwork>)> {
         let slot = self.pairing().by_address.reserve(from)?;
         match PairingCode::parse(code) {
             Some(code) => Ok((self.hash_code(&code), slot)),
@@ -202,7 +202,7 @@ impl Handle {
     /// Only a wrong code counts against an address or an agent; waiting and success never do.
     pub(crate) fn redeemed<T>(
         &self,
-        slot: Slot<'_, Network>,
+        slot: Slot<'_, ClientNetwork>,
         outcome: std::result::Result<T, attache_store::Error>,
     ) -> Result<T> {
         match outcome {

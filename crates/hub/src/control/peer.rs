@@ -3,27 +3,27 @@
 use std::time::Duration;
 
 use attache_client::{
-    a2a::{self, Credentials, Discovered, Trust},
+    a2a::{self, CardSignatureTrust, DiscoveredPeer, PeerCredentials},
     egress,
 };
 use attache_protocol::{
-    AgentId, Code, Pin, Secret, TenantId,
+    AgentId, Code, KeyPin, Secret, TenantId,
     secret::Kind,
     wire::{
         a2a::AgentCard,
         account::{Account, AccountRequest, PeerRequest, Skill, TrustRequest},
-        key::{Role, Scope},
+        key::{KeyScope, Role},
     },
 };
 use attache_store::{
-    Context,
+    WriteContext,
     record::{self, AgentRef, KeyKind, NewKey, RuntimeKind, peer as store},
 };
 
 use crate::{
     Error, Handle, Principal, Result,
-    bus::{Topic, Watch},
-    control::{Registered, check},
+    bus::{Topic, TopicWatch},
+    control::{AgentRegistration, check},
     error::about,
     identity::Action,
     render,
@@ -36,36 +36,36 @@ const MAX_SKILLS: usize = 50;
 
 /// An outside agent as a bridge works with it.
 #[derive(Debug, Clone)]
-pub struct Outside {
+pub struct OutsideAgent {
     pub tenant: TenantId,
     pub agent: AgentId,
     pub url: String,
-    pub credentials: Credentials,
+    pub credentials: PeerCredentials,
     /// The card that is trusted, and its pin.
-    pub card: Option<(Pin, AgentCard)>,
+    pub card: Option<(KeyPin, AgentCard)>,
     /// Whether another card waits to be trusted.
     pub is_changed: bool,
     pub problem: Option<String>,
     /// The trusted card as its server knows it, if it was read just now.
-    pub seen: Option<a2a::Seen>,
+    pub seen: Option<a2a::CardETag>,
 }
 
 /// Wakes when somebody adds, changes, trusts or archives an outside agent.
 #[derive(Debug)]
-pub struct OutsideChanges(Watch);
+pub struct OutsideAgentChanges(TopicWatch);
 
 /// What a request asks for, after the agent's card was read.
 #[derive(Debug)]
-pub(crate) struct Looked {
+pub(crate) struct PeerLookup {
     url: String,
     /// `None`: the key stays as it is.
     key: Option<Secret<String>>,
-    found: Discovered,
+    found: DiscoveredPeer,
 }
 
 /// Why a card may be believed whose signature cannot be verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Belief {
+enum CardTrust {
     /// Somebody looked at this very card, now or before.
     Vouched,
     Unheard,
@@ -75,7 +75,11 @@ enum Belief {
 
 impl Handle {
     /// Reads the card of an agent that somebody wants to add, and refuses what cannot be used.
-    pub(crate) async fn look_at_peer(&self, request: PeerRequest, known: Option<&record::Account>) -> Result<Looked> {
+    pub(crate) async fn look_at_peer(
+        &self,
+        request: PeerRequest,
+        known: Option<&record::AccountRecord>,
+    ) -> Result<PeerLookup> {
         let PeerRequest { url, key, card_pin } = request;
         check::line("peer.url", &url, 1..=2048)?;
         if url.contains('?') {
@@ -84,43 +88,45 @@ impl Handle {
         if let Some(key) = &key {
             check::line("peer.key", key, 0..=MAX_KEY)?;
         }
-        let expected = card_pin.map(|pin| pin.parse::<Pin>()).transpose();
+        let expected = card_pin.map(|pin| pin.parse::<KeyPin>()).transpose();
         let expected = expected.map_err(|_| Error::invalid("peer.card_pin", "is not `sha256:` and 64 hex digits"))?;
         // The store refuses it too, but only after the rest of the change was made.
-        let paired = |account: &record::Account| account.runtime.as_ref().is_some_and(|it| it.kind != RuntimeKind::Hub);
+        let paired =
+            |account: &record::AccountRecord| account.runtime.as_ref().is_some_and(|it| it.kind != RuntimeKind::Hub);
         if known.is_some_and(paired) {
             return Err(Error::from_store("agent", attache_store::Error::IsPaired));
         }
         self.check_egress("peer.url", &url).await?;
         let key = key.map(|key| Secret::new(key.trim().to_owned()));
         let credentials = match (&key, known) {
-            (Some(key), _) if key.expose().is_empty() => Credentials::none(),
-            (Some(key), _) => Credentials::key(key.clone()),
+            (Some(key), _) if key.expose().is_empty() => PeerCredentials::none(),
+            (Some(key), _) => PeerCredentials::key(key.clone()),
             (None, Some(account)) => {
                 let peer = self.store().peer(account.tenant, account.id).await.map_err(about("agent"))?;
                 // What was given for one place is not shown at another.
-                peer.filter(|peer| peer.url == url).map_or_else(Credentials::none, |peer| self.credentials_of(&peer))
+                peer.filter(|peer| peer.url == url)
+                    .map_or_else(PeerCredentials::none, |peer| self.credentials_of(&peer))
             }
-            (None, None) => Credentials::none(),
+            (None, None) => PeerCredentials::none(),
         };
         let unusable = |why: &dyn std::fmt::Display| {
             Error::new(Code::InvalidRequest, format!("`peer.url` is no agent that can be added: {why}"))
         };
         let found = a2a::discover(&self.options().egress, &url, &credentials, &[]).await;
         let found = found.map_err(|error| unusable(&error))?;
-        let peer = a2a::Peer::new(&self.options().egress, &found.card, credentials.clone());
+        let peer = a2a::PeerClient::new(&self.options().egress, &found.card, credentials.clone());
         let peer = peer.map_err(|error| unusable(&error))?;
         // Whoever names the very card has looked at it.
         let unless =
             format!("If you have looked at the card and it is right, give its pin: --card-pin {}", found.fingerprint);
         match found.trust() {
-            Trust::Forged(why) => {
+            CardSignatureTrust::Forged(why) => {
                 return Err(unusable(&format!("its card is signed, but not by whom it says: {why}.")));
             }
-            Trust::Unknown(why) if expected.is_none() => {
+            CardSignatureTrust::Unknown(why) if expected.is_none() => {
                 return Err(unusable(&format!("its card is signed, but that cannot be verified: {why}. {unless}")));
             }
-            Trust::Unknown(_) | Trust::Verified | Trust::Unsigned => {}
+            CardSignatureTrust::Unknown(_) | CardSignatureTrust::Verified | CardSignatureTrust::Unsigned => {}
         }
         if let Some(elsewhere) =
             peer.interface().elsewhere(&url).filter(|_| expected.is_none() && !credentials.is_none())
@@ -133,12 +139,17 @@ impl Handle {
             let shown = format!("is not the pin of the card there, which is {}", found.fingerprint);
             return Err(Error::invalid("peer.card_pin", &shown));
         }
-        Ok(Looked { url, key, found })
+        Ok(PeerLookup { url, key, found })
     }
 
     /// Makes the account stand for the agent. The card that was read is the trusted one, unless another is already.
-    pub(crate) async fn keep_peer(&self, by: &Principal, account: &record::Account, looked: Looked) -> Result<()> {
-        let Looked { url, key, found } = looked;
+    pub(crate) async fn keep_peer(
+        &self,
+        by: &Principal,
+        account: &record::AccountRecord,
+        looked: PeerLookup,
+    ) -> Result<()> {
+        let PeerLookup { url, key, found } = looked;
         let agent = account.id;
         let seal = |key: Secret<String>| {
             let key = key.expose().as_bytes();
@@ -146,13 +157,13 @@ impl Handle {
         };
         let new = store::NewPeer { url: url.clone(), sealed: key.map(seal) };
         self.store().set_peer(self.context(by), AgentRef::Id(agent), new).await.map_err(about("agent"))?;
-        self.take_card(self.context(by), agent, &url, &found, Belief::Vouched).await?;
+        self.take_card(self.context(by), agent, &url, &found, CardTrust::Vouched).await?;
         self.bus().wake([Topic::Peers]);
         Ok(())
     }
 
     /// Registers an outside agent by its url. Its key is for what it asks of others here; what it is asked goes to its url.
-    pub(crate) async fn register_peer(&self, by: &Principal, name: String, url: String) -> Result<Registered> {
+    pub(crate) async fn register_peer(&self, by: &Principal, name: String, url: String) -> Result<AgentRegistration> {
         let looked = self.look_at_peer(PeerRequest { url, key: None, card_pin: None }, None).await?;
         let agent = self.agent_named(by, &name).await?;
         let account = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
@@ -176,20 +187,20 @@ impl Handle {
             name: format!("outside agent {agent}"),
             role: by.role().map_or(Role::Viewer, |role| role.min(Role::Operator)),
             user: account.owner,
-            scopes: Some(vec![Scope::Read, Scope::Call]),
+            scopes: Some(vec![KeyScope::Read, KeyScope::Call]),
             secret: api_key.hash(),
             expires_at: by.ends_at(),
         };
         self.store().create_key(self.context(by), key).await.map_err(about("agent"))?;
-        Ok(Registered { api_key, agent_id: name, account_id: agent })
+        Ok(AgentRegistration { api_key, agent_id: name, account_id: agent })
     }
 
     /// The offered card becomes the trusted one.
     pub async fn trust_peer(&self, by: &Principal, agent: &str, request: TrustRequest) -> Result<Account> {
         let agent = self.own_agent(by, Action::EditAgent, agent).await?;
-        let seen = request.card_pin.map(|pin| pin.parse::<Pin>()).transpose();
+        let seen = request.card_pin.map(|pin| pin.parse::<KeyPin>()).transpose();
         let seen = seen.map_err(|_| Error::invalid("card_pin", "is not `sha256:` and 64 hex digits"))?;
-        let seen = seen.map(Pin::digest);
+        let seen = seen.map(KeyPin::digest);
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
         if seen.is_none() {
             self.check_offer(&account).await?;
@@ -211,14 +222,14 @@ impl Handle {
     }
 
     /// A card that leads a key to another place is only trusted by its pin.
-    async fn check_offer(&self, account: &record::Account) -> Result<()> {
+    async fn check_offer(&self, account: &record::AccountRecord) -> Result<()> {
         let peer = self.store().peer(account.tenant, account.id).await.map_err(about("agent"))?;
-        let Some(store::Peer { url, sealed: Some(_), offered: Some(offered), .. }) = peer else { return Ok(()) };
-        let interface = a2a::read_card(&offered.card).and_then(|card| a2a::Interface::choose(&card).ok());
+        let Some(store::PeerRecord { url, sealed: Some(_), offered: Some(offered), .. }) = peer else { return Ok(()) };
+        let interface = a2a::read_card(&offered.card).and_then(|card| a2a::PeerInterface::choose(&card).ok());
         match interface.and_then(|interface| interface.elsewhere(&url)) {
             None => Ok(()),
             Some(elsewhere) => {
-                let pin = Pin::from_digest(offered.digest);
+                let pin = KeyPin::from_digest(offered.digest);
                 let text = format!(
                     "With the new card your key would go to {elsewhere}, which is not where the card is. If that is right, \
                      trust it by its pin: attache agents trust {} --card-pin {pin}",
@@ -230,7 +241,7 @@ impl Handle {
     }
 
     /// The account as everybody sees it, with the outside agent that it stands for.
-    pub(crate) async fn show_account(&self, account: record::Account) -> Result<Account> {
+    pub(crate) async fn show_account(&self, account: record::AccountRecord) -> Result<Account> {
         let peer = match &account.runtime {
             Some(runtime) if runtime.kind != record::RuntimeKind::Hub => None,
             Some(_) | None => self.store().peer(account.tenant, account.id).await.map_err(about("agent"))?,
@@ -239,19 +250,19 @@ impl Handle {
     }
 
     /// Every outside agent of this hub, for its bridge.
-    pub async fn outside_agents(&self) -> Result<Vec<Outside>> {
+    pub async fn outside_agents(&self) -> Result<Vec<OutsideAgent>> {
         let peers = self.store().peers().await.map_err(about("agent"))?;
         Ok(peers.into_iter().map(|(tenant, peer)| self.outside(tenant, peer)).collect())
     }
 
-    pub fn outside_changes(&self) -> OutsideChanges {
-        OutsideChanges(self.bus().watch(Topic::Peers))
+    pub fn outside_changes(&self) -> OutsideAgentChanges {
+        OutsideAgentChanges(self.bus().watch(Topic::Peers))
     }
 
     /// Reads the card of an outside agent again. The first one is trusted; another one than the trusted one is offered to
     /// the owner, and not used.
-    pub async fn read_card(&self, outside: &Outside) -> Result<Outside> {
-        let Outside { tenant, agent, url, credentials, .. } = outside;
+    pub async fn read_card(&self, outside: &OutsideAgent) -> Result<OutsideAgent> {
+        let OutsideAgent { tenant, agent, url, credentials, .. } = outside;
         if let Some(seen) = outside.seen.as_ref().filter(|_| !outside.is_changed && outside.problem.is_none())
             && a2a::is_unchanged(&self.options().egress, seen, credentials).await == Ok(true)
         {
@@ -262,38 +273,40 @@ impl Handle {
             Err(error) => {
                 let problem = Some(error.to_string());
                 self.store().note_peer(*agent, problem.clone()).await.map_err(about("agent"))?;
-                return Ok(Outside { problem, ..outside.clone() });
+                return Ok(OutsideAgent { problem, ..outside.clone() });
             }
         };
-        let context = Context::new(*tenant, Context::SYSTEM, self.now());
+        let context = WriteContext::new(*tenant, WriteContext::SYSTEM, self.now());
         // Whoever adds it may be about to vouch for it.
-        if let (None, Trust::Unknown(why)) = (&outside.card, found.trust()) {
+        if let (None, CardSignatureTrust::Unknown(why)) = (&outside.card, found.trust()) {
             tracing::warn!(agent.id = %agent, %why, "the first card of an outside agent cannot be verified");
             return Ok(outside.clone());
         }
         let is_known = outside.card.as_ref().is_some_and(|(pin, _)| *pin == found.fingerprint);
-        let belief = if is_known { Belief::Vouched } else { Belief::Unheard };
+        let belief = if is_known { CardTrust::Vouched } else { CardTrust::Unheard };
         let peer = self.take_card(context, *agent, url, &found, belief).await?;
-        Ok(Outside { seen: found.seen, ..self.outside(*tenant, peer) })
+        Ok(OutsideAgent { seen: found.seen, ..self.outside(*tenant, peer) })
     }
 
     async fn take_card(
         &self,
-        context: Context,
+        context: WriteContext,
         agent: AgentId,
         url: &str,
-        found: &Discovered,
-        belief: Belief,
-    ) -> Result<store::Peer> {
+        found: &DiscoveredPeer,
+        belief: CardTrust,
+    ) -> Result<store::PeerRecord> {
         let (digest, card) = (found.fingerprint.digest(), found.card_text.clone());
-        let pin = store::Pin { digest, card, pinned_at: context.at };
+        let pin = store::PinnedCard { digest, card, pinned_at: context.at };
         let wrong = match found.trust() {
-            Trust::Forged(why) => Some(format!("The agent's card is signed, but not by whom it says: {why}.")),
-            Trust::Unknown(why) if belief == Belief::Unheard => Some(format!(
+            CardSignatureTrust::Forged(why) => {
+                Some(format!("The agent's card is signed, but not by whom it says: {why}."))
+            }
+            CardSignatureTrust::Unknown(why) if belief == CardTrust::Unheard => Some(format!(
                 "The agent's card has changed, and who signed it cannot be verified: {why}. Look at it, and if it is right, \
                  trust it: attache agents trust NAME."
             )),
-            Trust::Unsigned | Trust::Verified | Trust::Unknown(_) => None,
+            CardSignatureTrust::Unsigned | CardSignatureTrust::Verified | CardSignatureTrust::Unknown(_) => None,
         };
         let taken = match wrong {
             None => self.store().pin_card(context.clone(), agent, url, pin.clone()).await,
@@ -320,10 +333,10 @@ impl Handle {
         self.store().note_peer(agent, problem).await.map_err(about("agent"))
     }
 
-    fn outside(&self, tenant: TenantId, peer: store::Peer) -> Outside {
+    fn outside(&self, tenant: TenantId, peer: store::PeerRecord) -> OutsideAgent {
         let credentials = self.credentials_of(&peer);
-        let read = |pin: store::Pin| Some((Pin::from_digest(pin.digest), a2a::read_card(&pin.card)?));
-        Outside {
+        let read = |pin: store::PinnedCard| Some((KeyPin::from_digest(pin.digest), a2a::read_card(&pin.card)?));
+        OutsideAgent {
             tenant,
             agent: peer.agent,
             url: peer.url,
@@ -335,15 +348,15 @@ impl Handle {
         }
     }
 
-    fn credentials_of(&self, peer: &store::Peer) -> Credentials {
-        let Some(sealed) = &peer.sealed else { return Credentials::none() };
+    fn credentials_of(&self, peer: &store::PeerRecord) -> PeerCredentials {
+        let Some(sealed) = &peer.sealed else { return PeerCredentials::none() };
         let opened = self.unseal(&sealed_for(peer.agent), sealed);
         let opened = opened.ok().and_then(|bytes| String::from_utf8(bytes.expose().clone()).ok());
         match opened {
-            Some(key) => Credentials::key(Secret::new(key)),
+            Some(key) => PeerCredentials::key(Secret::new(key)),
             None => {
                 tracing::warn!(agent.id = %peer.agent, "the key of an outside agent cannot be opened");
-                Credentials::none()
+                PeerCredentials::none()
             }
         }
     }
@@ -353,18 +366,18 @@ fn sealed_for(agent: AgentId) -> String {
     format!("peer {agent}")
 }
 
-// === impl OutsideChanges ===
+// === impl OutsideAgentChanges ===
 
-impl OutsideChanges {
+impl OutsideAgentChanges {
     /// Resolves when something changed, or after a while.
     pub async fn next(&mut self, while_waiting: Duration) {
         let _ = tokio::time::timeout(while_waiting, self.0.moved()).await;
     }
 }
 
-// === impl Looked ===
+// === impl PeerLookup ===
 
-impl Looked {
+impl PeerLookup {
     /// What the agent says about itself, where its owner says nothing.
     pub(crate) fn describe(&self, request: AccountRequest) -> AccountRequest {
         let card = &self.found.card;

@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, ChannelId, Code, GrantId, PermissionId, RunId, Timestamp,
-    rules::permission::{Decision, OnTimeout, Scope, State, Subject, hides_input, widest},
+    rules::permission::{
+        ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject, hides_input, widest,
+    },
     wire::permission::{
-        ApprovalPolicy, AskPermission, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant, PermissionList,
-        PermissionRequest,
+        ApprovalPolicy, CreatePermissionRequest, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
+        PermissionList, PermissionRequest,
     },
 };
 use attache_store::record::{
-    AgentRef, Page,
-    ask::{NewDecision, NewPermission, Permission, PermissionFilter},
+    AgentRef, Pagination,
+    worker_request::{NewDecision, NewPermission, PermissionFilter, PermissionRecord},
 };
 use tokio::time::Instant;
 
@@ -21,7 +23,7 @@ use crate::{
     bus::Topic,
     control::{PageRequest, approval::REMOTE_AGENT, check, pull::MAX_WAIT},
     error::{about, about_list},
-    identity::{Action, Guard},
+    identity::{Action, CredentialGuard},
     render,
 };
 
@@ -39,7 +41,7 @@ const UNSEEN: &str = "must be `once`: the agent does not disclose what the tool 
 /// Which permission requests to list; every member that is given must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PermissionQuery {
-    pub state: Option<State>,
+    pub state: Option<PermissionState>,
     pub run: Option<RunId>,
     /// By id or name.
     pub agent: Option<String>,
@@ -47,7 +49,7 @@ pub struct PermissionQuery {
 
 /// Where a decision was made, for the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct DecisionOrigin {
     /// The surface: `rest`, `console` or `channel`.
     pub via: &'static str,
     /// The address of the person's browser or program.
@@ -59,23 +61,23 @@ pub struct Place {
 impl Handle {
     /// A worker asks. The run waits, unless a standing grant answers at once. Asking the same again gives the same request
     /// back. `via` is the channel over which it is asked.
-    pub async fn ask_permission(
+    pub async fn request_permission(
         &self,
         by: &Principal,
         run: RunId,
-        request: AskPermission,
+        request: CreatePermissionRequest,
         via: Option<ChannelId>,
     ) -> Result<PermissionRequest> {
         by.may(Action::Work)?;
         let (_, agent) = by.device()?;
         let worker = by.worker(request.epoch)?;
-        check_ask(&request)?;
+        check_permission_request(&request)?;
         let policy = self.approval_policy(by, agent).await?;
-        let (expires_at, on_timeout) = self.patience(&policy);
+        let (expires_at, on_timeout) = self.approval_timeout(&policy);
         let permission = NewPermission {
             id: self.env().permission_id(),
             run,
-            subject: Subject::of(&request.tool, &request.input, request.cwd.as_deref(), &request.paths)
+            subject: PermissionSubject::of(&request.tool, &request.input, request.cwd.as_deref(), &request.paths)
                 .showing(request.diff.as_deref(), &request.undisclosed),
             tool: request.tool,
             input: request.input,
@@ -109,10 +111,10 @@ impl Handle {
         by.may(Action::Work)?;
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut asked = self.bus().watch(Topic::Asked(run));
-        let mut guard = Guard::new(self, by);
+        let mut guard = CredentialGuard::new(self, by);
         loop {
             let found = self.own_permission(by, run, permission).await?;
-            if found.state != State::Pending || Instant::now() >= deadline {
+            if found.state != PermissionState::Pending || Instant::now() >= deadline {
                 return Ok(render::answer(found));
             }
             let look_again = deadline.min(Instant::now() + self.options().poll_every);
@@ -141,7 +143,7 @@ impl Handle {
         let filter = PermissionFilter { state: query.state, run: query.run, agent };
         let failed = about_list("permission request", &page);
         let listed = self.store().permissions(by.tenant, filter, page).await.map_err(failed)?;
-        let (mut reach, mut permission_requests) = (self.reach(by).await?, Vec::new());
+        let (mut reach, mut permission_requests) = (self.caller_access(by).await?, Vec::new());
         for request in listed.items {
             if reach.belongings(request.agent).await? {
                 permission_requests.push(render::permission(request));
@@ -151,10 +153,14 @@ impl Handle {
     }
 
     /// The request, unless it is of an agent that is kept from the caller.
-    async fn open_permission(&self, by: &Principal, permission: PermissionId) -> Result<Permission> {
+    async fn open_permission(&self, by: &Principal, permission: PermissionId) -> Result<PermissionRecord> {
         const WHAT: &str = "permission request";
         let found = self.store().permission(by.tenant, permission).await.map_err(about(WHAT))?;
-        if self.reach(by).await?.belongings(found.agent).await? { Ok(found) } else { Err(Error::not_found(WHAT)) }
+        if self.caller_access(by).await?.belongings(found.agent).await? {
+            Ok(found)
+        } else {
+            Err(Error::not_found(WHAT))
+        }
     }
 
     pub async fn permission(&self, by: &Principal, permission: PermissionId) -> Result<PermissionRequest> {
@@ -169,10 +175,10 @@ impl Handle {
         if pending == 0 {
             return Ok(0);
         }
-        let filter = PermissionFilter { state: Some(State::Pending), ..PermissionFilter::default() };
-        let page = Page { limit: check::MAX_PAGE, cursor: None };
+        let filter = PermissionFilter { state: Some(PermissionState::Pending), ..PermissionFilter::default() };
+        let page = Pagination { limit: check::MAX_PAGE, cursor: None };
         let newest = self.store().permissions(by.tenant, filter, page).await.map_err(about("permission request"))?;
-        let mut reach = self.reach(by).await?;
+        let mut reach = self.caller_access(by).await?;
         for request in &newest.items {
             if !reach.belongings(request.agent).await? {
                 pending = pending.saturating_sub(1);
@@ -188,24 +194,25 @@ impl Handle {
         by: &Principal,
         permission: PermissionId,
         request: DecisionRequest,
-        place: Place,
+        place: DecisionOrigin,
     ) -> Result<PermissionRequest> {
         by.may(Action::DecidePermission)?;
         check_decision(&request, self.now())?;
         let asked = self.open_permission(by, permission).await?;
         self.check_told(by, &asked.tool).await?;
-        if request.this_channel_only || request.scope != Scope::Once {
+        if request.this_channel_only || request.scope != DecisionScope::Once {
             // Without a channel the grant would hold everywhere.
             if request.this_channel_only && asked.channel.is_none() {
                 return Err(Error::invalid("this_channel_only", "needs a request that was asked over a channel"));
             }
             // Refused rather than narrowed: whoever decides must know how far the answer reaches.
-            if request.scope != Scope::Once && widest(request.approved, hides_input(&asked.undisclosed)) == Scope::Once
+            if request.scope != DecisionScope::Once
+                && widest(request.approved, hides_input(&asked.undisclosed)) == DecisionScope::Once
             {
                 return Err(Error::invalid("scope", UNSEEN));
             }
         }
-        let decision = Decision {
+        let decision = ApprovalDecision {
             approved: request.approved,
             scope: request.scope,
             tool_pattern: request.tool_pattern,
@@ -224,7 +231,7 @@ impl Handle {
         let page = page.page()?;
         let failed = about_list("grant", &page);
         let listed = self.store().grants(by.tenant, page).await.map_err(failed)?;
-        let (mut reach, mut permission_grants) = (self.reach(by).await?, Vec::new());
+        let (mut reach, mut permission_grants) = (self.caller_access(by).await?, Vec::new());
         for grant in listed.items {
             if reach.belongings(grant.agent).await? {
                 permission_grants.push(render::grant(grant));
@@ -253,9 +260,9 @@ impl Handle {
 
     /// A grant of an agent that is kept from the caller is not there.
     async fn check_grant(&self, by: &Principal, grant: GrantId) -> Result<()> {
-        let (mut reach, mut cursor) = (self.reach(by).await?, None);
+        let (mut reach, mut cursor) = (self.caller_access(by).await?, None);
         loop {
-            let page = Page { limit: check::MAX_PAGE, cursor };
+            let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().grants(by.tenant, page).await.map_err(about("grant"))?;
             if let Some(found) = listed.items.iter().find(|found| found.grant.id == grant) {
                 return if reach.belongings(found.agent).await? { Ok(()) } else { Err(Error::not_found("grant")) };
@@ -280,7 +287,7 @@ impl Handle {
     }
 
     /// When a new request expires under this policy, and what happens then.
-    pub(super) fn patience(&self, policy: &ApprovalPolicy) -> (Option<Timestamp>, OnTimeout) {
+    pub(super) fn approval_timeout(&self, policy: &ApprovalPolicy) -> (Option<Timestamp>, OnTimeout) {
         let on_timeout = policy.on_timeout.unwrap_or(self.options().on_permission_timeout);
         let timeout = policy.timeout_ms.map_or(self.options().permission_timeout, Duration::from_millis);
         let expires_at = (on_timeout != OnTimeout::KeepWaiting).then(|| self.now().plus(timeout));
@@ -288,7 +295,7 @@ impl Handle {
     }
 
     /// Only the runtime that asked hears the answer.
-    async fn own_permission(&self, by: &Principal, run: RunId, permission: PermissionId) -> Result<Permission> {
+    async fn own_permission(&self, by: &Principal, run: RunId, permission: PermissionId) -> Result<PermissionRecord> {
         let (runtime, _) = by.device()?;
         let found = self.store().permission(by.tenant, permission).await.map_err(about("permission request"))?;
         if found.run == run && found.runtime == runtime {
@@ -299,7 +306,7 @@ impl Handle {
 }
 
 /// What an agent says is kept as it is; only its size is limited.
-fn check_ask(request: &AskPermission) -> Result<()> {
+fn check_permission_request(request: &CreatePermissionRequest) -> Result<()> {
     check::line("tool", &request.tool, 1..=200)?;
     check::sized("input", &request.input, MAX_INPUT)?;
     if let Some(cwd) = &request.cwd {
@@ -336,7 +343,7 @@ fn check_decision(request: &DecisionRequest, now: Timestamp) -> Result<()> {
     if let Some(pattern) = &request.tool_pattern {
         check::line("tool_pattern", pattern, 1..=200)?;
     }
-    if request.scope == Scope::Once && (request.tool_pattern.is_some() || request.until.is_some()) {
+    if request.scope == DecisionScope::Once && (request.tool_pattern.is_some() || request.until.is_some()) {
         let field = if request.until.is_some() { "until" } else { "tool_pattern" };
         return Err(Error::invalid(field, "needs a scope beyond `once`: `run`, `conversation` or `agent`"));
     }

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use attache_protocol::{
     EventKind, Json, RunId,
     json::{Members, explain},
-    rules::run::{FailureCode, Status, Worker},
+    rules::run::{FailureCode, RunStatus, WorkerRef},
     wire::{
         a2a::Part,
         run::{ProgressRequest, ProgressResponse, ReleaseRequest, Run},
-        usage::Used,
+        usage::ReportedUsage,
     },
 };
 use attache_store::{
     Error as StoreError,
-    record::{NewEvent, NewProgress, Outcome, channel::Report},
+    record::{NewEvent, NewProgress, RunResult, channel::ReportKey},
 };
 
 use crate::{Error, Handle, Principal, Result, control::check, identity::Action};
@@ -26,7 +26,7 @@ const MAX_ARTIFACT_ID: usize = 200;
 
 impl Handle {
     pub async fn progress(&self, by: &Principal, run: RunId, request: ProgressRequest) -> Result<ProgressResponse> {
-        let report = request.report.map(|seq| Report { source: None, seq });
+        let report = request.report.map(|seq| ReportKey { source: None, seq });
         self.report(by, run, request, report).await
     }
 
@@ -36,7 +36,7 @@ impl Handle {
         by: &Principal,
         run: RunId,
         request: ProgressRequest,
-        report: Option<Report>,
+        report: Option<ReportKey>,
     ) -> Result<ProgressResponse> {
         by.may(Action::Work)?;
         let worker = by.worker(request.epoch)?;
@@ -57,12 +57,12 @@ impl Handle {
 
     /// Ends a run that has used up its budget, or that of a run which it is a part of, together with the work that was
     /// passed on.
-    async fn hold_to_budget(&self, by: &Principal, worker: Worker, run: RunId) -> Result<Option<Status>> {
+    async fn hold_to_budget(&self, by: &Principal, worker: WorkerRef, run: RunId) -> Result<Option<RunStatus>> {
         let Some(used) = self.over_budget_with_parts(by, run).await? else { return Ok(None) };
         let code = FailureCode::QuotaExceeded;
         let error = format!("The run and the work that belongs to it used {used}.");
         let result = Json::of(&BTreeMap::from([("error", error.as_str()), ("code", code.as_str())]));
-        let ended = self.store().finish(worker, run, Outcome::Failed { code, result }, None, self.now()).await;
+        let ended = self.store().finish(worker, run, RunResult::Failed { code, result }, None, self.now()).await;
         match ended {
             Ok(status) => Ok(Some(status)),
             Err(error) => Err(self.refusal(by, error).await),
@@ -106,7 +106,7 @@ pub(crate) fn worker_error(by: &Principal, error: StoreError) -> Error {
 pub(crate) fn check_usage(usage: Option<&Json>) -> Result<()> {
     let Some(usage) = usage else { return Ok(()) };
     check::object("usage", usage, MAX_USAGE)?;
-    match Used::read(usage) {
+    match ReportedUsage::read(usage) {
         Ok(_) => Ok(()),
         Err(uncountable) => Err(Error::invalid(uncountable.member, uncountable.problem)),
     }

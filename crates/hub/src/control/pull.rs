@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use attache_protocol::{
     ChannelId, RunId, RuntimeId,
-    rules::run::Worker,
-    wire::run::{ClaimedRun, Limit, PullResponse},
+    rules::run::WorkerRef,
+    wire::run::{ClaimedRun, PullResponse, SandboxLimit},
 };
-use attache_store::record::{AgentRef, Claimed, RuntimeKind};
+use attache_store::record::{AgentRef, ClaimedRunRecord, RuntimeKind};
 use tokio::time::Instant;
 
 use crate::{
@@ -15,24 +15,24 @@ use crate::{
     bus::Topic,
     control::check,
     error::about,
-    identity::{Action, Guard, Who},
+    identity::{Action, CredentialGuard, PrincipalKind},
 };
 
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// The answer to a pull. Dropping it gives a claimed run back; [`Pulled::delivered`] keeps it claimed.
+/// The answer to a pull. Dropping it gives a claimed run back; [`PullAnswer::delivered`] keeps it claimed.
 #[derive(Debug)]
-pub struct Pulled {
+pub struct PullAnswer {
     response: PullResponse,
-    claim: Option<Undelivered>,
+    claim: Option<UndeliveredClaim>,
 }
 
 /// A claim that its runtime does not know of yet.
 #[derive(Debug)]
-struct Undelivered {
+struct UndeliveredClaim {
     hub: Handle,
     run: RunId,
-    worker: Worker,
+    worker: WorkerRef,
     delivered: bool,
 }
 
@@ -40,7 +40,7 @@ struct Undelivered {
 
 impl Handle {
     /// Waits up to `wait` (at most a minute) for a run of the runtime's own agent, which enforces no limits.
-    pub async fn pull(&self, by: &Principal, agent: &str, wait: Duration) -> Result<Pulled> {
+    pub async fn pull(&self, by: &Principal, agent: &str, wait: Duration) -> Result<PullAnswer> {
         self.pull_enforcing(by, agent, wait, Vec::new()).await
     }
 
@@ -50,8 +50,8 @@ impl Handle {
         by: &Principal,
         agent: &str,
         wait: Duration,
-        enforces: Vec<Limit>,
-    ) -> Result<Pulled> {
+        enforces: Vec<SandboxLimit>,
+    ) -> Result<PullAnswer> {
         by.over_http()?;
         self.pull_here(by, agent, wait, enforces).await
     }
@@ -62,11 +62,11 @@ impl Handle {
         by: &Principal,
         agent: &str,
         wait: Duration,
-        enforces: Vec<Limit>,
-    ) -> Result<Pulled> {
+        enforces: Vec<SandboxLimit>,
+    ) -> Result<PullAnswer> {
         by.may(Action::Work)?;
         let (runtime, own) = by.device()?;
-        let here = matches!(by.who, Who::Runtime { kind: RuntimeKind::Hub, .. });
+        let here = matches!(by.who, PrincipalKind::Runtime { kind: RuntimeKind::Hub, .. });
         let named = match check::agent_in_path(agent)? {
             AgentRef::Id(id) => id,
             name @ AgentRef::Name(_) => self.store().account(by.tenant, name).await.map_err(about("agent"))?.id,
@@ -79,7 +79,7 @@ impl Handle {
         }
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut queue = self.bus().watch(Topic::Queue(own));
-        let mut guard = Guard::new(self, by);
+        let mut guard = CredentialGuard::new(self, by);
         loop {
             let pulled = self.claim(runtime, here, &enforces).await?;
             if pulled.claim.is_some() || Instant::now() >= deadline {
@@ -97,21 +97,21 @@ impl Handle {
 
     /// Claims in a task of its own: when the caller goes away meanwhile, the answer is dropped and the run goes back.
     /// Whoever works here needs no token to reach the hub.
-    async fn claim(&self, runtime: RuntimeId, here: bool, enforces: &[Limit]) -> Result<Pulled> {
+    async fn claim(&self, runtime: RuntimeId, here: bool, enforces: &[SandboxLimit]) -> Result<PullAnswer> {
         let (hub, enforces) = (self.clone(), enforces.to_vec());
         let task = self.tasks().spawn(async move {
             let claimed = hub.claim_next(runtime, None, &enforces).await.map_err(about("runtime"))?;
             let Some(claimed) = claimed else {
-                return Ok(Pulled { response: PullResponse { task_run: None }, claim: None });
+                return Ok(PullAnswer { response: PullResponse { task_run: None }, claim: None });
             };
-            let worker = Worker { runtime, epoch: Some(claimed.run.state.epoch) };
-            let claim = Undelivered { run: claimed.run.id, worker, hub: hub.clone(), delivered: false };
+            let worker = WorkerRef { runtime, epoch: Some(claimed.run.state.epoch) };
+            let claim = UndeliveredClaim { run: claimed.run.id, worker, hub: hub.clone(), delivered: false };
             hub.metrics().runs_claimed.add(1);
             let mut task_run = hub.show_claim(claimed).await?;
             if let Some(task_run) = task_run.as_mut().filter(|_| here) {
                 task_run.mcp = None;
             }
-            Ok(Pulled { response: PullResponse { task_run }, claim: Some(claim) })
+            Ok(PullAnswer { response: PullResponse { task_run }, claim: Some(claim) })
         });
         task.await.map_err(|error| Error::internal(&error))?
     }
@@ -124,16 +124,16 @@ impl Handle {
         &self,
         runtime: RuntimeId,
         channel: Option<ChannelId>,
-        enforces: &[Limit],
-    ) -> attache_store::Result<Option<Claimed>> {
+        enforces: &[SandboxLimit],
+    ) -> attache_store::Result<Option<ClaimedRunRecord>> {
         let lease = self.options().heartbeat_timeout;
         self.store().claim(runtime, channel, enforces.to_vec(), lease, self.now()).await
     }
 }
 
-// === impl Pulled ===
+// === impl PullAnswer ===
 
-impl Pulled {
+impl PullAnswer {
     pub const fn response(&self) -> &PullResponse {
         &self.response
     }
@@ -151,9 +151,9 @@ impl Pulled {
     }
 }
 
-// === impl Undelivered ===
+// === impl UndeliveredClaim ===
 
-impl Drop for Undelivered {
+impl Drop for UndeliveredClaim {
     fn drop(&mut self) {
         if self.delivered {
             return;

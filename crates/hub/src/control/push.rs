@@ -4,23 +4,23 @@
 use attache_protocol::{RunId, Secret};
 use attache_store::record::{
     RunRecord,
-    push::{NewPushConfig, PushConfig},
-    task::Of,
+    push::{NewPushConfig, PushConfigRecord},
+    task::RunOwner,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Handle, Principal, Result, Who,
+    Error, Handle, Principal, PrincipalKind, Result,
     control::check,
     error::about,
-    identity::{Action, Column},
+    identity::{Action, RoleColumn},
 };
 
 pub use attache_store::record::push::PushVersion;
 
 /// Who is told, and how it is known there that it is us.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Push {
+pub struct PushSubscription {
     /// `None`: a new one, which the hub names.
     pub id: Option<String>,
     pub url: String,
@@ -33,7 +33,7 @@ pub struct Push {
 
 /// What is sealed.
 #[derive(Default, Serialize, Deserialize)]
-struct Secrets {
+struct PushSecrets {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ const MAX_SECRET: usize = 4096;
 
 impl Handle {
     /// Subscribes to the run's changes. A config with the same id is replaced.
-    pub async fn set_push(&self, by: &Principal, run: RunId, push: Push) -> Result<Push> {
+    pub async fn set_push(&self, by: &Principal, run: RunId, push: PushSubscription) -> Result<PushSubscription> {
         by.may(Action::CancelRun)?;
         self.asked_run(by, run).await?;
         let config = self.checked_push(run, push).await?;
@@ -58,14 +58,14 @@ impl Handle {
         self.opened_push(run, kept)
     }
 
-    pub async fn push(&self, by: &Principal, run: RunId, id: &str) -> Result<Push> {
+    pub async fn push(&self, by: &Principal, run: RunId, id: &str) -> Result<PushSubscription> {
         self.asked_run(by, run).await?;
         let kept = self.store().push_config(by.tenant, run, id).await.map_err(about(WHAT))?;
         Ok(self.opened_push(run, kept)?.seen_by(by))
     }
 
     /// In order of creation; a run has a few at most.
-    pub async fn pushes(&self, by: &Principal, run: RunId) -> Result<Vec<Push>> {
+    pub async fn pushes(&self, by: &Principal, run: RunId) -> Result<Vec<PushSubscription>> {
         self.asked_run(by, run).await?;
         let kept = self.store().push_configs(by.tenant, run).await.map_err(about(WHAT))?;
         kept.into_iter().map(|kept| Ok(self.opened_push(run, kept)?.seen_by(by))).collect()
@@ -85,15 +85,15 @@ impl Handle {
     }
 
     /// What the store keeps of it, once its URL was judged.
-    pub(crate) async fn checked_push(&self, run: RunId, push: Push) -> Result<NewPushConfig> {
-        let Push { id, url, token, authentication, version } = push;
+    pub(crate) async fn checked_push(&self, run: RunId, push: PushSubscription) -> Result<NewPushConfig> {
+        let PushSubscription { id, url, token, authentication, version } = push;
         let id = id.unwrap_or_else(|| self.env().uuid().to_string());
         check::line("id", &id, 1..=200)?;
         let (scheme, credentials) = authentication.unzip();
         if let Some(scheme) = &scheme {
             check::token("authentication.scheme", scheme, 1..=64)?;
         }
-        let secrets = Secrets {
+        let secrets = PushSecrets {
             token: header("token", token)?,
             scheme,
             credentials: header("authentication.credentials", credentials.flatten())?,
@@ -104,18 +104,18 @@ impl Handle {
     }
 
     /// With the secrets in clear, for the subscriber and for the letter to it.
-    pub(crate) fn opened_push(&self, run: RunId, config: PushConfig) -> Result<Push> {
-        let PushConfig { id, url, sealed, version, .. } = config;
+    pub(crate) fn opened_push(&self, run: RunId, config: PushConfigRecord) -> Result<PushSubscription> {
+        let PushConfigRecord { id, url, sealed, version, .. } = config;
         let secrets = match sealed {
-            None => Secrets::default(),
+            None => PushSecrets::default(),
             Some(sealed) => {
                 let opened = self.unseal(&sealed_for(run, &id), &sealed).map_err(|broken| Error::internal(&broken))?;
                 serde_json::from_slice(opened.expose()).map_err(|error| Error::internal(&error))?
             }
         };
-        let Secrets { token, scheme, credentials } = secrets;
+        let PushSecrets { token, scheme, credentials } = secrets;
         let authentication = scheme.map(|scheme| (scheme, credentials.map(Secret::new)));
-        Ok(Push { id: Some(id), url, token: token.map(Secret::new), authentication, version })
+        Ok(PushSubscription { id: Some(id), url, token: token.map(Secret::new), authentication, version })
     }
 }
 
@@ -135,9 +135,9 @@ fn header(field: &str, secret: Option<Secret<String>>) -> Result<Option<String>>
     Ok(Some(text.clone()))
 }
 
-// === impl Push ===
+// === impl PushSubscription ===
 
-impl Push {
+impl PushSubscription {
     /// Who could not have made it does not learn its secrets: a key that only reads is given away more easily.
     fn seen_by(mut self, by: &Principal) -> Self {
         if by.may(Action::CancelRun).is_err() {
@@ -148,9 +148,9 @@ impl Push {
     }
 }
 
-// === impl Secrets ===
+// === impl PushSecrets ===
 
-impl Secrets {
+impl PushSecrets {
     const fn any(&self) -> bool {
         self.token.is_some() || self.scheme.is_some()
     }
@@ -167,19 +167,22 @@ impl Principal {
     /// is sent to its URL.
     pub(crate) fn may_subscribe(&self) -> Result<()> {
         match self.who {
-            Who::Anonymous { .. } => {
+            PrincipalKind::Anonymous { .. } => {
                 Err(Error::unauthenticated("Push notifications are for callers with a credential."))
             }
-            Who::Key { .. } | Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } => Ok(()),
+            PrincipalKind::Key { .. }
+            | PrincipalKind::Runtime { .. }
+            | PrincipalKind::Outside { .. }
+            | PrincipalKind::Run { .. } => Ok(()),
         }
     }
 
     /// A person's runs are those of the same user or, without a user, of the same key; everybody else's are those that
     /// they asked for themselves.
-    pub(crate) fn own_runs(&self) -> Of {
-        match self.user.filter(|_| matches!(self.column(), Column::Role(_))) {
-            Some(user) => Of::User(user),
-            None => Of::Caller(self.actor()),
+    pub(crate) fn own_runs(&self) -> RunOwner {
+        match self.user.filter(|_| matches!(self.column(), RoleColumn::Role(_))) {
+            Some(user) => RunOwner::User(user),
+            None => RunOwner::Caller(self.actor()),
         }
     }
 }

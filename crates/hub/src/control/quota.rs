@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use attache_protocol::{
     Code, Json, UserId,
-    rules::quota::{self, Day, Exceeded, Limits, Measure, Spend, micro_usd, usd},
-    wire::usage::{Amounts, Budget, Quota, QuotaList, SetQuotaRequest},
+    rules::quota::{self, ExceededLimit, QuotaLimits, QuotaMeasure, Spend, UtcDay, micro_usd, usd},
+    wire::usage::{Budget, Quota, QuotaList, SetQuotaRequest, UsageAmounts},
 };
 use attache_store::record::{
     AgentRef,
-    people::UserRef,
-    spending::{self, Target},
+    quota::{QuotaRecord, QuotaTarget},
+    user::UserRef,
 };
 
 use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action};
 
 const WHAT: &str = "user, agent or quota";
 /// When to ask again for what others hold: some of it may have come back by then.
-const HELD: Duration = Duration::from_secs(60);
+const RESERVED_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Handle {
     /// With what was used of them today.
@@ -34,12 +34,12 @@ impl Handle {
     /// Sets the limits of a target; without any limit its quota is removed, and the answer is `None`.
     pub async fn set_quota(&self, by: &Principal, request: SetQuotaRequest) -> Result<Option<Quota>> {
         by.may(Action::SetQuota)?;
-        let limits = Limits {
+        let limits = QuotaLimits {
             calls: request.calls,
             tokens: request.tokens,
             micro_usd: request.cost_usd.as_ref().map(|cost| dollars("cost_usd", cost)).transpose()?,
         };
-        let target = Target {
+        let target = QuotaTarget {
             user: match &request.user {
                 Some(user) => Some(self.user_named(by, user).await?),
                 None => None,
@@ -52,7 +52,7 @@ impl Handle {
                 None => None,
             },
         };
-        if limits == Limits::default() {
+        if limits == QuotaLimits::default() {
             self.store().remove_quota(self.context(by), target).await.map_err(about(WHAT))?;
             return Ok(None);
         }
@@ -70,9 +70,9 @@ impl Handle {
     pub(crate) async fn quota_exceeded(
         &self,
         by: &Principal,
-        target: Target,
-        exceeded: Exceeded,
-        wanted: quota::Budget,
+        target: QuotaTarget,
+        exceeded: ExceededLimit,
+        wanted: quota::QuotaBudget,
     ) -> Error {
         let whose = match self.target_names(by, target).await {
             Ok((None, None)) => "the whole hub".to_owned(),
@@ -81,7 +81,7 @@ impl Handle {
             Ok((Some(user), Some(agent))) => format!("the user `{user}` with the agent `{agent}`"),
             Err(_) => "a user or agent".to_owned(),
         };
-        let Exceeded { measure, line, limit, spent, held, resets_at } = exceeded;
+        let ExceededLimit { measure, line, limit, spent, held, resets_at } = exceeded;
         let left = limit.saturating_sub(spent).saturating_sub(held);
         let message = match line {
             Some(_) => format!(
@@ -95,13 +95,13 @@ impl Handle {
             None => format!("The run's own budget of {} is used up.", said(measure, limit)),
         };
         let wanted = match measure {
-            Measure::Calls => None,
-            Measure::Tokens => wanted.tokens,
-            Measure::Cost => wanted.micro_usd,
+            QuotaMeasure::Calls => None,
+            QuotaMeasure::Tokens => wanted.tokens,
+            QuotaMeasure::Cost => wanted.micro_usd,
         };
         let fits_later = line.is_some() && spent.saturating_add(wanted.unwrap_or(1)) <= limit;
         let (when, wait) = match fits_later {
-            true => ("Runs that end give back what they do not use".to_owned(), HELD),
+            true => ("Runs that end give back what they do not use".to_owned(), RESERVED_RETRY_INTERVAL),
             false => (format!("It begins anew at {resets_at}"), resets_at.since(self.now())),
         };
         let hint = format!("{when}; an owner can raise it: `attache quotas set`.");
@@ -109,7 +109,7 @@ impl Handle {
     }
 
     /// The names of the user and of the agent.
-    async fn target_names(&self, by: &Principal, target: Target) -> Result<(Option<String>, Option<String>)> {
+    async fn target_names(&self, by: &Principal, target: QuotaTarget) -> Result<(Option<String>, Option<String>)> {
         let user = match target.user {
             Some(user) => Some(self.store().user(by.tenant, UserRef::Id(user)).await.map_err(about("user"))?.name),
             None => None,
@@ -124,8 +124,8 @@ impl Handle {
         Ok((user, agent))
     }
 
-    async fn shown_quota(&self, by: &Principal, quota: spending::Quota) -> Result<Quota> {
-        let spending::Quota { target, limits, account } = quota;
+    async fn shown_quota(&self, by: &Principal, quota: QuotaRecord) -> Result<Quota> {
+        let QuotaRecord { target, limits, account } = quota;
         let (user_name, agent_name) = self.target_names(by, target).await?;
         Ok(Quota {
             user_id: target.user,
@@ -137,16 +137,16 @@ impl Handle {
             cost_usd: limits.micro_usd.map(cost),
             spent: amounts(account.spent),
             held: amounts(account.held),
-            resets_at: Day::of(self.now()).max(account.day).ends_at(),
+            resets_at: UtcDay::of(self.now()).max(account.day).ends_at(),
         })
     }
 }
 
 /// What a caller allows one run to use.
-pub(crate) fn budget(given: Option<&Budget>) -> Result<quota::Budget> {
-    let Some(given) = given else { return Ok(quota::Budget::default()) };
+pub(crate) fn budget(given: Option<&Budget>) -> Result<quota::QuotaBudget> {
+    let Some(given) = given else { return Ok(quota::QuotaBudget::default()) };
     let micro_usd = given.cost_usd.as_ref().map(|cost| dollars("budget.cost_usd", cost)).transpose()?;
-    Ok(quota::Budget { tokens: given.tokens, micro_usd })
+    Ok(quota::QuotaBudget { tokens: given.tokens, micro_usd })
 }
 
 fn dollars(field: &str, given: &Json) -> Result<u64> {
@@ -158,20 +158,20 @@ pub(crate) fn cost(micro_usd: u64) -> Json {
     Json::from_text(usd(micro_usd)).expect("dollars are written as JSON writes numbers")
 }
 
-fn amounts(spend: Spend) -> Amounts {
-    Amounts { calls: spend.calls, tokens: spend.tokens, cost_usd: cost(spend.micro_usd) }
+fn amounts(spend: Spend) -> UsageAmounts {
+    UsageAmounts { calls: spend.calls, tokens: spend.tokens, cost_usd: cost(spend.micro_usd) }
 }
 
-fn amount(measure: Measure, amount: u64) -> String {
+fn amount(measure: QuotaMeasure, amount: u64) -> String {
     match measure {
-        Measure::Calls | Measure::Tokens => amount.to_string(),
-        Measure::Cost => format!("${}", usd(amount)),
+        QuotaMeasure::Calls | QuotaMeasure::Tokens => amount.to_string(),
+        QuotaMeasure::Cost => format!("${}", usd(amount)),
     }
 }
 
-fn said(measure: Measure, limit: u64) -> String {
+fn said(measure: QuotaMeasure, limit: u64) -> String {
     match measure {
-        Measure::Calls | Measure::Tokens => format!("{limit} {}", measure.as_str()),
-        Measure::Cost => format!("${}", usd(limit)),
+        QuotaMeasure::Calls | QuotaMeasure::Tokens => format!("{limit} {}", measure.as_str()),
+        QuotaMeasure::Cost => format!("${}", usd(limit)),
     }
 }

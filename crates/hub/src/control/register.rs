@@ -8,7 +8,7 @@ use attache_protocol::{
     secret::Kind,
     wire::{account::AccountRequest, channel::RegisterAgent},
 };
-use attache_store::record::{Account, AgentRef, NewRuntime, Proof, RuntimeKind};
+use attache_store::record::{AccountRecord, AgentRef, NewRuntime, PairingProof, RuntimeKind};
 
 use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action};
 
@@ -16,7 +16,7 @@ const MAX_PART: usize = 16 * 1024;
 
 /// A registered agent. The key is shown once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registered {
+pub struct AgentRegistration {
     pub api_key: Secret<String>,
     /// The name, as it was given.
     pub agent_id: String,
@@ -31,7 +31,7 @@ impl Handle {
         by: Option<&Principal>,
         request: RegisterAgent,
         address: IpAddr,
-    ) -> Result<Registered> {
+    ) -> Result<AgentRegistration> {
         check_request(&request)?;
         let labels = labels(&request)?;
         if let Some(token) = &request.pairing_token {
@@ -55,9 +55,9 @@ impl Handle {
         }
         self.check_endless(by).await?;
         let agent = self.agent_named(by, &name).await?;
-        let proof = Proof::Owner { tenant: by.tenant, agent };
+        let proof = PairingProof::Owner { tenant: by.tenant, agent };
         let (api_key, agent) = self.bind(address, proof, labels).await?;
-        Ok(Registered { api_key, agent_id: name, account_id: agent })
+        Ok(AgentRegistration { api_key, agent_id: name, account_id: agent })
     }
 
     async fn register_by_code(
@@ -66,25 +66,25 @@ impl Handle {
         name: Option<&str>,
         labels: Json,
         address: IpAddr,
-    ) -> Result<Registered> {
+    ) -> Result<AgentRegistration> {
         let slot = self.pairing().by_address.reserve(address)?;
         let Some(code) = PairingCode::parse(token) else {
             return Err(Error::invalid("pairing_token", "is not a pairing code; codes look like K7QM-2XHD"));
         };
         let code = self.hash_code(&code);
-        let found = self.store().pairing(Proof::Code(code), self.now()).await;
+        let found = self.store().pairing(PairingProof::Code(code), self.now()).await;
         let (maker, account) = self.check_pairing(self.redeemed(slot, found)?).await?;
         maker.may_see_and_call()?;
         // Looked at before the code is used up: a mistake costs nobody their code or their key.
         if name.is_some_and(|name| name != account.name && name != account.id.to_string()) {
             return Err(Error::invalid("agent_id", "is not the agent that the pairing code is for"));
         }
-        let (api_key, agent) = self.bind(address, Proof::Code(code), labels).await?;
-        Ok(Registered { api_key, agent_id: name.unwrap_or(&account.name).to_owned(), account_id: agent })
+        let (api_key, agent) = self.bind(address, PairingProof::Code(code), labels).await?;
+        Ok(AgentRegistration { api_key, agent_id: name.unwrap_or(&account.name).to_owned(), account_id: agent })
     }
 
     /// Makes a new key the agent's only one.
-    async fn bind(&self, address: IpAddr, proof: Proof, labels: Json) -> Result<(Secret<String>, AgentId)> {
+    async fn bind(&self, address: IpAddr, proof: PairingProof, labels: Json) -> Result<(Secret<String>, AgentId)> {
         let api_key = Kind::ApiKey.generate(self.env());
         let new = NewRuntime {
             kind: RuntimeKind::AgentKey,
@@ -123,7 +123,7 @@ impl Handle {
 }
 
 /// Only the owner's own agent is registered again; another's keeps its key.
-fn own_name(by: &Principal, account: &Account) -> Result<AgentId> {
+fn own_name(by: &Principal, account: &AccountRecord) -> Result<AgentId> {
     if by.owns(account.owner) {
         return Ok(account.id);
     }

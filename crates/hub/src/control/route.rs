@@ -7,9 +7,9 @@ use attache_protocol::{
     secret::mask,
     wire::{account::Skill, channel::CAPABILITIES},
 };
-use attache_store::record::{Account, Page, channel::ChannelFilter};
+use attache_store::record::{AccountRecord, Pagination, channel::ChannelFilter};
 
-use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Column};
+use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::RoleColumn};
 
 /// So many agents are listed in a refusal, each with so many of its words.
 const SHOWN: usize = 20;
@@ -20,7 +20,7 @@ const MAX_REQUIRED: usize = 100;
 
 /// What a call says about its agent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Wanted<'a> {
+pub(crate) enum AgentSelector<'a> {
     Default,
     /// A name, an id, a skill or a capability.
     Type(&'a str),
@@ -30,7 +30,7 @@ pub(crate) enum Wanted<'a> {
 
 /// An agent and the words by which it is found.
 #[derive(Debug)]
-struct Candidate {
+struct RouteCandidate {
     id: AgentId,
     name: String,
     /// Ids, names and tags of its skills.
@@ -40,22 +40,22 @@ struct Candidate {
 }
 
 impl Handle {
-    pub(crate) async fn route(&self, by: &Principal, wanted: Wanted<'_>) -> Result<AgentId> {
+    pub(crate) async fn route(&self, by: &Principal, wanted: AgentSelector<'_>) -> Result<AgentId> {
         match wanted {
-            Wanted::Default => self.default_agent(by).await,
-            Wanted::Type(text) => self.agent_of_type(by, text).await,
-            Wanted::All(words) => self.agent_with_all(by, words).await,
+            AgentSelector::Default => self.default_agent(by).await,
+            AgentSelector::Type(text) => self.agent_of_type(by, text).await,
+            AgentSelector::All(words) => self.agent_with_all(by, words).await,
         }
     }
 
     async fn default_agent(&self, by: &Principal) -> Result<AgentId> {
         if let Some(name) = &self.options().default_agent {
             return self.named(by, name).await?.ok_or_else(|| match by.column() {
-                Column::AgentKey | Column::Run | Column::Anonymous => {
+                RoleColumn::AgentKey | RoleColumn::Run | RoleColumn::Anonymous => {
                     Error::new(Code::NotFound, "This hub has no default agent that you may call.")
                         .hint("Say which agent you mean with `agent_type`.")
                 }
-                Column::Role(_) | Column::Runtime => {
+                RoleColumn::Role(_) | RoleColumn::Runtime => {
                     Error::new(Code::NotFound, format!("This hub's default agent, `{name}`, does not exist."))
                         .hint("Say which agent you mean with `agent_type`, or make an agent with that name.")
                 }
@@ -118,22 +118,22 @@ impl Handle {
     async fn named(&self, by: &Principal, text: &str) -> Result<Option<AgentId>> {
         let Ok(agent) = check::agent_ref("agent_type", text) else { return Ok(None) };
         match self.store().account(by.tenant, agent).await {
-            Ok(account) => Ok(self.reach(by).await?.agent(&account).await?.then_some(account.id)),
+            Ok(account) => Ok(self.caller_access(by).await?.agent(&account).await?.then_some(account.id)),
             Err(attache_store::Error::NotFound) => Ok(None),
             Err(error) => Err(Error::from_store("agent", error)),
         }
     }
 
     /// Every agent of the tenant that takes work from the caller.
-    async fn candidates(&self, by: &Principal) -> Result<Vec<Candidate>> {
+    async fn candidates(&self, by: &Principal) -> Result<Vec<RouteCandidate>> {
         let (mut found, mut cursor) = (Vec::new(), None);
-        let mut reach = self.reach(by).await?;
+        let mut reach = self.caller_access(by).await?;
         loop {
-            let page = Page { limit: check::MAX_PAGE, cursor };
+            let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().accounts(by.tenant, page).await.map_err(about("agent"))?;
             for account in listed.items {
                 if reach.agent(&account).await? {
-                    found.push(Candidate::new(account));
+                    found.push(RouteCandidate::new(account));
                 }
             }
             cursor = listed.next;
@@ -144,13 +144,13 @@ impl Handle {
     }
 
     /// What those who are connected said of themselves when they came.
-    async fn add_channel_words(&self, by: &Principal, candidates: &mut [Candidate]) -> Result<()> {
+    async fn add_channel_words(&self, by: &Principal, candidates: &mut [RouteCandidate]) -> Result<()> {
         let places: HashMap<AgentId, usize> =
             candidates.iter().enumerate().map(|(place, candidate)| (candidate.id, place)).collect();
         let filter = ChannelFilter { connected: Some(true), agent: None };
         let mut cursor = None;
         loop {
-            let page = Page { limit: check::MAX_PAGE, cursor };
+            let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().channels(by.tenant, filter.clone(), page).await.map_err(about("channel"))?;
             for channel in listed.items {
                 // Only a channel that works for an agent speaks for what the agent can do.
@@ -167,10 +167,10 @@ impl Handle {
     }
 }
 
-// === impl Candidate ===
+// === impl RouteCandidate ===
 
-impl Candidate {
-    fn new(account: Account) -> Self {
+impl RouteCandidate {
+    fn new(account: AccountRecord) -> Self {
         let skills: Vec<Skill> = account.skills.parse().unwrap_or_default();
         let skills =
             skills.into_iter().flat_map(|skill| [skill.id, skill.name].into_iter().chain(skill.tags)).collect();
@@ -186,10 +186,10 @@ impl Candidate {
 /// What the agent said it can do when it registered.
 pub(super) fn registered(labels: &Json) -> Vec<String> {
     #[derive(serde::Deserialize)]
-    struct Labels {
+    struct CapabilityLabels {
         capabilities: Option<Json>,
     }
-    let labels = labels.parse::<Labels>().ok();
+    let labels = labels.parse::<CapabilityLabels>().ok();
     labels.and_then(|labels| labels.capabilities).map(|given| words(&given)).unwrap_or_default()
 }
 
@@ -204,11 +204,11 @@ fn has(words: &[String], wanted: &str) -> bool {
     words.iter().any(|word| word == wanted)
 }
 
-fn matching(everybody: &[Candidate], fits: impl Fn(&Candidate) -> bool) -> Vec<&Candidate> {
+fn matching(everybody: &[RouteCandidate], fits: impl Fn(&RouteCandidate) -> bool) -> Vec<&RouteCandidate> {
     everybody.iter().filter(|candidate| fits(candidate)).collect()
 }
 
-fn only(wanted: &str, found: &[&Candidate]) -> Result<AgentId> {
+fn only(wanted: &str, found: &[&RouteCandidate]) -> Result<AgentId> {
     if let [one] = found {
         return Ok(one.id);
     }
@@ -220,7 +220,7 @@ fn only(wanted: &str, found: &[&Candidate]) -> Result<AgentId> {
     Err(Error::new(Code::InvalidRequest, message).hint("Say which one you mean by its name, as `agent_type`."))
 }
 
-fn unknown(wanted: &str, everybody: &[Candidate]) -> Error {
+fn unknown(wanted: &str, everybody: &[RouteCandidate]) -> Error {
     let message = format!("No agent here is called `{}`, and none has it as a skill or capability.", mask(wanted));
     let hint = match everybody {
         [] => "This hub has no agents yet. Make one in the console, or with POST /api/a2a/register.".to_owned(),
@@ -230,7 +230,7 @@ fn unknown(wanted: &str, everybody: &[Candidate]) -> Error {
 }
 
 /// `builder (explore, file_read), laptop`
-fn listed(candidates: &[Candidate]) -> String {
+fn listed(candidates: &[RouteCandidate]) -> String {
     let mut shown: Vec<String> = candidates.iter().take(SHOWN).map(show).collect();
     if candidates.len() > SHOWN {
         shown.push(format!("and {} more", candidates.len() - SHOWN));
@@ -238,7 +238,7 @@ fn listed(candidates: &[Candidate]) -> String {
     shown.join(", ")
 }
 
-fn show(candidate: &Candidate) -> String {
+fn show(candidate: &RouteCandidate) -> String {
     let mut words: Vec<&str> = Vec::new();
     for word in candidate.skills.iter().chain(&candidate.capabilities) {
         if words.len() < SHOWN_WORDS && !words.contains(&word.as_str()) && is_showable(word) {

@@ -3,18 +3,18 @@
 
 use attache_protocol::{
     ConversationId, RunId, Timestamp, UserId,
-    rules::run::Status,
+    rules::run::RunStatus,
     wire::run::{CancelRequest, Run, RunList},
 };
-use attache_store::record::{Page, RunDetail, RunFilter, RunRecord, RuntimeKind, people::UserRef};
+use attache_store::record::{Pagination, RunDetail, RunFilter, RunRecord, RuntimeKind, user::UserRef};
 
 use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, check},
     error::{about, about_list},
     identity::{
-        Action, Column, Verdict, Who,
-        access::{Seen, has_part},
+        AccessVerdict, Action, PrincipalKind, RoleColumn,
+        access::{Visibility, has_part},
     },
     render,
 };
@@ -29,7 +29,7 @@ const PART_CANCELLED: &str = "the run it was a part of was cancelled";
 /// Which runs to list; every member that is given must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunQuery {
-    pub status: Option<Status>,
+    pub status: Option<RunStatus>,
     /// By id or name.
     pub agent: Option<String>,
     pub conversation: Option<ConversationId>,
@@ -47,7 +47,7 @@ pub struct RunQuery {
 
 /// What the store does not look for by itself.
 #[derive(Debug)]
-struct Sieve {
+struct RunMatcher {
     waiting: bool,
     since: Option<Timestamp>,
     caller: Option<String>,
@@ -57,7 +57,7 @@ struct Sieve {
 impl Handle {
     pub async fn run(&self, by: &Principal, run: RunId) -> Result<Run> {
         let record = self.visible_run(by, run).await?;
-        let waits_for = self.waits_for(by, &record).await?;
+        let waits_for = self.pending_question(by, &record).await?;
         Ok(Run { waits_for, ..self.show_run(record).await? })
     }
 
@@ -66,33 +66,46 @@ impl Handle {
         by.may(Action::SeeRuns)?;
         let mut page = query.page.page()?;
         let agent = match (by.who, query.agent) {
-            (Who::Runtime { agent, kind: RuntimeKind::Device | RuntimeKind::Hub, .. }, _) => Some(agent),
-            (Who::Anonymous { agent }, _) => Some(agent),
-            (Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Key { .. }, Some(agent)) => {
-                Some(self.resolve_agent(by, &agent).await?)
-            }
-            (Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Key { .. }, None) => None,
+            (PrincipalKind::Runtime { agent, kind: RuntimeKind::Device | RuntimeKind::Hub, .. }, _) => Some(agent),
+            (PrincipalKind::Anonymous { agent }, _) => Some(agent),
+            (
+                PrincipalKind::Runtime { .. }
+                | PrincipalKind::Outside { .. }
+                | PrincipalKind::Run { .. }
+                | PrincipalKind::Key { .. },
+                Some(agent),
+            ) => Some(self.resolve_agent(by, &agent).await?),
+            (
+                PrincipalKind::Runtime { .. }
+                | PrincipalKind::Outside { .. }
+                | PrincipalKind::Run { .. }
+                | PrincipalKind::Key { .. },
+                None,
+            ) => None,
         };
         // Only what is below it can be its own.
         let parent = match by.who {
-            Who::Run { run, .. } => Some(query.parent.unwrap_or(run)),
-            Who::Runtime { .. } | Who::Outside { .. } | Who::Key { .. } | Who::Anonymous { .. } => query.parent,
+            PrincipalKind::Run { run, .. } => Some(query.parent.unwrap_or(run)),
+            PrincipalKind::Runtime { .. }
+            | PrincipalKind::Outside { .. }
+            | PrincipalKind::Key { .. }
+            | PrincipalKind::Anonymous { .. } => query.parent,
         };
         if let Some(text) = &query.text {
             check::text("text", text, 1..=200)?;
         }
         let (user, caller) = self.caller_of(by, query.caller.as_deref()).await?;
-        let status = if query.waiting { Some(Status::Running) } else { query.status };
+        let status = if query.waiting { Some(RunStatus::Running) } else { query.status };
         let text = query.text.map(|text| text.to_lowercase());
-        let sieve = Sieve { waiting: query.waiting, since: query.since, caller, text };
+        let sieve = RunMatcher { waiting: query.waiting, since: query.since, caller, text };
         // Only a text may be anywhere in the task; otherwise one long task or result is no reason for a shorter page.
         let detail = if sieve.text.is_some() { RunDetail::Whole } else { RunDetail::Excerpt };
         let filter = RunFilter { status, agent, conversation: query.conversation, parent, user, detail };
-        let (mut reach, mut found, wanted) = (self.reach(by).await?, Vec::new(), page.limit);
+        let (mut reach, mut found, wanted) = (self.caller_access(by).await?, Vec::new(), page.limit);
         // What the caller may not see leaves no holes in the page.
         for _ in 0..MAX_LOOKS {
             let failed = about_list("run", &page);
-            let asked = Page { limit: wanted - found.len(), cursor: page.cursor.take() };
+            let asked = Pagination { limit: wanted - found.len(), cursor: page.cursor.take() };
             let listed = self.store().runs(by.tenant, filter.clone(), asked).await.map_err(failed)?;
             // Lists are newest first: behind one that is too old there is nothing more.
             let is_over = listed.items.last().is_some_and(|oldest| sieve.is_too_old(oldest));
@@ -132,7 +145,7 @@ impl Handle {
     /// Ends the run at once, and with it what was passed on from it; the device that executes it learns it from the run's
     /// stream.
     pub async fn cancel_run(&self, by: &Principal, run: RunId, request: CancelRequest) -> Result<Run> {
-        if by.may(Action::CancelRun)? == Verdict::Own {
+        if by.may(Action::CancelRun)? == AccessVerdict::Own {
             self.own_run(by, run).await?;
         } else {
             self.open_run(by, run).await?;
@@ -152,7 +165,7 @@ impl Handle {
             let filter = RunFilter { parent: Some(parent), detail: RunDetail::Excerpt, ..RunFilter::default() };
             let mut cursor = None;
             loop {
-                let page = Page { limit: check::MAX_PAGE, cursor };
+                let page = Pagination { limit: check::MAX_PAGE, cursor };
                 let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about("run"))?;
                 for part in listed.items {
                     looked_at += 1;
@@ -183,13 +196,17 @@ impl Handle {
     pub(crate) async fn visible_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
         by.may(Action::SeeRuns)?;
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
-        if self.reach(by).await?.run(by, &record).await? { Ok(record) } else { Err(Error::not_found("run")) }
+        if self.caller_access(by).await?.run(by, &record).await? { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
     /// The run, if what its agent does is not kept from the caller.
     pub(crate) async fn open_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
-        if self.reach(by).await?.belongings(record.agent).await? { Ok(record) } else { Err(Error::not_found("run")) }
+        if self.caller_access(by).await?.belongings(record.agent).await? {
+            Ok(record)
+        } else {
+            Err(Error::not_found("run"))
+        }
     }
 
     /// The run, if the caller asked for it.
@@ -207,12 +224,12 @@ impl Handle {
         conversation: ConversationId,
         what: &'static str,
     ) -> Result<()> {
-        if by.may(action)? != Verdict::Own {
+        if by.may(action)? != AccessVerdict::Own {
             return self.check_kept(by, conversation, what).await;
         }
-        if action == Action::SeeConversations && by.column() == Column::AgentKey {
+        if action == Action::SeeConversations && by.column() == RoleColumn::AgentKey {
             let found = self.store().conversation(by.tenant, conversation).await.map_err(about(what))?;
-            if self.reach(by).await?.conversation(&found).await? == Seen::Yes {
+            if self.caller_access(by).await?.conversation(&found).await? == Visibility::Yes {
                 return Ok(());
             }
         }
@@ -226,13 +243,13 @@ impl Handle {
         conversation: ConversationId,
         what: &'static str,
     ) -> Result<()> {
-        if !matches!(by.who, Who::Key { .. }) {
+        if !matches!(by.who, PrincipalKind::Key { .. }) {
             return Ok(());
         }
         let filter = RunFilter { conversation: Some(conversation), ..RunFilter::default() };
-        let (mut reach, mut cursor) = (self.reach(by).await?, None);
+        let (mut reach, mut cursor) = (self.caller_access(by).await?, None);
         loop {
-            let page = Page { limit: check::MAX_PAGE, cursor };
+            let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(what))?;
             for run in listed.items {
                 if !reach.belongings(run.agent).await? {
@@ -255,22 +272,22 @@ impl Handle {
         what: &'static str,
     ) -> Result<bool> {
         let (agent, kind) = match by.who {
-            Who::Key { .. } => return Ok(true),
-            Who::Run { .. } | Who::Anonymous { .. } => return Ok(false),
-            Who::Outside { agent, .. } => (agent, RuntimeKind::AgentKey),
-            Who::Runtime { agent, kind, .. } => (agent, kind),
+            PrincipalKind::Key { .. } => return Ok(true),
+            PrincipalKind::Run { .. } | PrincipalKind::Anonymous { .. } => return Ok(false),
+            PrincipalKind::Outside { agent, .. } => (agent, RuntimeKind::AgentKey),
+            PrincipalKind::Runtime { agent, kind, .. } => (agent, kind),
         };
         let filter = RunFilter {
             // An agent with a key of its own may also have asked another agent.
             agent: (kind != RuntimeKind::AgentKey).then_some(agent),
             conversation: Some(conversation),
             // Only what is being worked on takes new artifacts.
-            status: (action == Action::UploadArtifact).then_some(Status::Running),
+            status: (action == Action::UploadArtifact).then_some(RunStatus::Running),
             ..RunFilter::default()
         };
         let mut cursor = None;
         loop {
-            let page = Page { limit: check::MAX_PAGE, cursor };
+            let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(what))?;
             if listed.items.iter().any(|run| has_part(by, run)) {
                 return Ok(true);
@@ -283,9 +300,9 @@ impl Handle {
     }
 }
 
-// === impl Sieve ===
+// === impl RunMatcher ===
 
-impl Sieve {
+impl RunMatcher {
     fn is_too_old(&self, run: &RunRecord) -> bool {
         self.since.is_some_and(|since| run.created_at < since)
     }

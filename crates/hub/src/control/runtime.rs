@@ -9,7 +9,7 @@ use crate::{
     Handle, Principal, Result,
     control::{PageRequest, check},
     error::{about, about_list},
-    identity::{Action, Verdict},
+    identity::{AccessVerdict, Action},
     render,
 };
 
@@ -35,7 +35,7 @@ impl Handle {
 
     /// Fences the device and loses its claims. Revoking again changes nothing.
     pub async fn revoke_runtime(&self, by: &Principal, runtime: RuntimeId) -> Result<Runtime> {
-        if by.may(Action::RevokeRuntime)? == Verdict::Own {
+        if by.may(Action::RevokeRuntime)? == AccessVerdict::Own {
             let found = self.store().runtime(by.tenant, runtime).await.map_err(about("runtime"))?;
             self.own_agent(by, Action::RevokeRuntime, &found.agent.to_string()).await?;
         }
@@ -50,7 +50,7 @@ impl Handle {
             attache_store::record::AgentRef::Id(id) => Ok(id),
             name @ attache_store::record::AgentRef::Name(_) => {
                 let account = self.store().account(by.tenant, name).await.map_err(about("agent"))?;
-                match self.reach(by).await?.agent(&account).await? {
+                match self.caller_access(by).await?.agent(&account).await? {
                     true => Ok(account.id),
                     false => Err(crate::Error::not_found("agent")),
                 }

@@ -4,7 +4,7 @@ use attache_protocol::{
     KeyId,
     wire::{
         key::Role,
-        session::{Session, SessionList},
+        session::{ConsoleSession, ConsoleSessionList},
     },
 };
 use attache_store::record::{self, KeyKind};
@@ -13,50 +13,55 @@ use crate::{
     Error, Handle, Principal, Result,
     control::PageRequest,
     error::about_list,
-    identity::{Action, Verdict, Who},
+    identity::{AccessVerdict, Action, PrincipalKind},
     render,
 };
 
 impl Handle {
     /// Newest first, with those that ended: every session for admins, their user's own for others.
-    pub async fn sessions(&self, by: &Principal, page: PageRequest) -> Result<SessionList> {
+    pub async fn sessions(&self, by: &Principal, page: PageRequest) -> Result<ConsoleSessionList> {
         let allowed = by.may(Action::SeeSessions)?;
         let page = page.page()?;
         let user = match (allowed, by.user) {
-            (Verdict::Yes, _) => None,
-            (Verdict::Own | Verdict::No, Some(user)) => Some(user),
+            (AccessVerdict::Yes, _) => None,
+            (AccessVerdict::Own | AccessVerdict::No, Some(user)) => Some(user),
             // Who is nobody in particular has no sessions but this one.
-            (Verdict::Own | Verdict::No, None) => return Ok(SessionList { sessions: Vec::new(), next_cursor: None }),
+            (AccessVerdict::Own | AccessVerdict::No, None) => {
+                return Ok(ConsoleSessionList { sessions: Vec::new(), next_cursor: None });
+            }
         };
         let failed = about_list("session", &page);
         let listed = self.store().keys(by.tenant, KeyKind::Session, user, page).await.map_err(failed)?;
         let own = own_key(by);
         let sessions = listed.items.into_iter().map(|session| render::session(session, own)).collect();
-        Ok(SessionList { sessions, next_cursor: listed.next })
+        Ok(ConsoleSessionList { sessions, next_cursor: listed.next })
     }
 
     /// From the next request on the browser is signed out, with every session that this one opened. Only an owner ends one
     /// of an owner.
-    pub async fn end_session(&self, by: &Principal, session: KeyId) -> Result<Session> {
+    pub async fn end_session(&self, by: &Principal, session: KeyId) -> Result<ConsoleSession> {
         let allowed = by.may(Action::EndSession)?;
         let found = self.every_key(by, KeyKind::Session).await?.into_iter().find(|found| found.id == session);
         let found = found.ok_or_else(|| Error::not_found("session"))?;
         let own = own_key(by) == Some(session) || (by.user.is_some() && by.owns(found.user));
         match allowed {
             _ if own => {}
-            Verdict::Yes if by.role() == Some(Role::Owner) || found.role != Role::Owner => {}
-            Verdict::Yes => return Err(Error::forbidden("Only an owner ends an owner's session.")),
+            AccessVerdict::Yes if by.role() == Some(Role::Owner) || found.role != Role::Owner => {}
+            AccessVerdict::Yes => return Err(Error::forbidden("Only an owner ends an owner's session.")),
             // Sessions of others are not there.
-            Verdict::Own | Verdict::No => return Err(Error::not_found("session")),
+            AccessVerdict::Own | AccessVerdict::No => return Err(Error::not_found("session")),
         }
-        let ended: record::Key = self.end_key(by, session).await?;
+        let ended: record::KeyRecord = self.end_key(by, session).await?;
         Ok(render::session(ended, own_key(by)))
     }
 }
 
 const fn own_key(by: &Principal) -> Option<KeyId> {
     match by.who {
-        Who::Key { key, .. } => Some(key),
-        Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => None,
+        PrincipalKind::Key { key, .. } => Some(key),
+        PrincipalKind::Runtime { .. }
+        | PrincipalKind::Outside { .. }
+        | PrincipalKind::Run { .. }
+        | PrincipalKind::Anonymous { .. } => None,
     }
 }

@@ -1,18 +1,18 @@
 //! A caller's own runs of one agent, as A2A lists tasks.
 
 use attache_protocol::{AgentId, ConversationId, Timestamp, wire::run::Run};
-use attache_store::record::task::{TaskFilter, TaskListed};
+use attache_store::record::task::{TaskFilter, TaskPage};
 
 use crate::{Handle, Principal, Result, control::PageRequest, error::about_list, identity::Action};
 
-pub use attache_store::record::task::TaskState;
+pub use attache_store::record::task::RunTaskState;
 
 /// Which tasks to list; every member that is given must match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskQuery {
     pub agent: AgentId,
     pub conversation: Option<ConversationId>,
-    pub state: Option<TaskState>,
+    pub state: Option<RunTaskState>,
     /// Only those whose state began at this time or later.
     pub after: Option<Timestamp>,
     pub page: PageRequest,
@@ -29,7 +29,7 @@ pub struct OwnTask {
 
 /// One page of tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tasks {
+pub struct OwnTaskPage {
     pub tasks: Vec<OwnTask>,
     pub next_cursor: Option<String>,
     /// How many match on all pages.
@@ -40,17 +40,17 @@ pub struct Tasks {
 
 impl Handle {
     /// Those that the caller asked for, the latest change first.
-    pub async fn own_tasks(&self, by: &Principal, query: TaskQuery) -> Result<Tasks> {
+    pub async fn own_tasks(&self, by: &Principal, query: TaskQuery) -> Result<OwnTaskPage> {
         by.may(Action::SeeRuns)?;
         let TaskQuery { agent, conversation, state, after, page } = query;
         let page = page.page()?;
         let failed = about_list("task", &page);
         let filter = TaskFilter { agent, of: Some(by.own_runs()), conversation, state, after };
-        let TaskListed { items, next, total } = self.store().tasks(by.tenant, filter, page).await.map_err(failed)?;
+        let TaskPage { items, next, total } = self.store().tasks(by.tenant, filter, page).await.map_err(failed)?;
         let places: Vec<_> = items.iter().map(|item| (item.run.status_at(), item.cursor.clone())).collect();
         let records: Vec<_> = items.into_iter().map(|item| item.run).collect();
         let runs = self.show_runs(records).await?;
         let tasks = runs.into_iter().zip(places).map(|(run, (since, cursor))| OwnTask { run, since, cursor });
-        Ok(Tasks { tasks: tasks.collect(), next_cursor: next, total })
+        Ok(OwnTaskPage { tasks: tasks.collect(), next_cursor: next, total })
     }
 }

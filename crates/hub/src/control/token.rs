@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use attache_protocol::wire::{
-    key::Scope,
-    token::{KeySet, Token, TokenRequest},
+    key::KeyScope,
+    token::{IssuedToken, KeySet, TokenRequest},
 };
 
 use crate::{
-    Error, Handle, Principal, Result, Who,
+    Error, Handle, Principal, PrincipalKind, Result,
     control::check,
-    identity::{Action, Verdict, token::Grant, verdict},
+    identity::{AccessVerdict, Action, token::TokenGrant, verdict},
 };
 
 const TTL: u64 = 15 * 60;
@@ -20,11 +20,11 @@ const MAX_AUDIENCE: usize = 512;
 impl Handle {
     /// The one answer that shows the token. It is worth what the key is worth, or less, and dies with it. Every scope
     /// will do: a token gives nobody more than they have.
-    pub fn create_token(&self, by: &Principal, request: TokenRequest) -> Result<Token> {
-        let Who::Key { key, role } = by.who else {
+    pub fn create_token(&self, by: &Principal, request: TokenRequest) -> Result<IssuedToken> {
+        let PrincipalKind::Key { key, role } = by.who else {
             return Err(Error::forbidden("Only a person's key makes tokens."));
         };
-        if verdict(by.column(), Action::CreateToken) == Verdict::No {
+        if verdict(by.column(), Action::CreateToken) == AccessVerdict::No {
             return Err(Error::forbidden("This key's role may not do this."));
         }
         by.lasting()?;
@@ -35,7 +35,7 @@ impl Handle {
         if let Some(audience) = &request.audience {
             check::token("audience", audience, 1..=MAX_AUDIENCE)?;
         }
-        let grant = Grant {
+        let grant = TokenGrant {
             audience: request.audience,
             at: self.now(),
             // It ends no later than its key, for those who verify it elsewhere.
@@ -48,7 +48,7 @@ impl Handle {
             scopes: narrowed(by, request.scopes)?,
         };
         let (token, expires_at) = self.signer().sign(grant)?;
-        Ok(Token { token: token.expose().clone(), token_type: "Bearer".to_owned(), expires_at })
+        Ok(IssuedToken { token: token.expose().clone(), token_type: "Bearer".to_owned(), expires_at })
     }
 
     /// With what anybody verifies the tokens and the cards.
@@ -58,7 +58,7 @@ impl Handle {
 }
 
 /// The scopes that are asked for, sorted and once each, if the caller has them all; the caller's own unless told.
-pub(crate) fn narrowed(by: &Principal, scopes: Option<Vec<Scope>>) -> Result<Option<Vec<Scope>>> {
+pub(crate) fn narrowed(by: &Principal, scopes: Option<Vec<KeyScope>>) -> Result<Option<Vec<KeyScope>>> {
     let Some(mut scopes) = scopes else { return Ok(by.scopes.clone()) };
     if scopes.is_empty() {
         return Err(Error::invalid("scopes", "must name at least one scope"));

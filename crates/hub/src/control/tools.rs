@@ -4,12 +4,12 @@
 //! (`docs/decisions/0011`). The token is made when the claim is shown, is written down nowhere, and is good only while that
 //! claim lasts: every request looks at the run.
 
-use attache_protocol::wire::{adapter::Tools, awcp};
+use attache_protocol::wire::{adapter::RunTools, awcp};
 use attache_store::record::RunRecord;
 
 use crate::{
     Handle, Result,
-    identity::{ANONYMOUS, token::RunGrant},
+    identity::{ANONYMOUS, token::RunTokenGrant},
 };
 
 /// The names under which callers allow them; hosts put a prefix of their own before the names of MCP tools.
@@ -18,21 +18,21 @@ const PREFIX: &str = "mcp__attache";
 
 impl Handle {
     /// For the claim that the run is under now.
-    pub(crate) fn tools_for(&self, run: &RunRecord) -> Result<Option<Tools>> {
+    pub(crate) fn tools_for(&self, run: &RunRecord) -> Result<Option<RunTools>> {
         let (Some(path), Some(claim)) = (&self.options().tools, run.state.claim()) else { return Ok(None) };
         if !may_pass_on(run) {
             return Ok(None);
         }
         // Time that the run spends waiting does not count against it, so the token outlives its deadline by as much.
         let patience = self.options().input_timeout.max(self.options().permission_timeout);
-        let token = self.signer().sign_run(RunGrant {
+        let token = self.signer().sign_run(RunTokenGrant {
             at: claim.claimed_at,
             expires_at: claim.claimed_at.plus(run.state.limits.timeout).plus(patience),
             tenant: run.tenant,
             run: run.id,
             epoch: run.state.epoch,
         })?;
-        Ok(Some(Tools { url: format!("{}{path}", self.origin()), token: token.expose().clone() }))
+        Ok(Some(RunTools { url: format!("{}{path}", self.origin()), token: token.expose().clone() }))
     }
 }
 

@@ -4,19 +4,19 @@ use std::collections::HashMap;
 
 use attache_protocol::{
     AgentId, Code, Timestamp, UserId,
-    rules::quota::Day,
+    rules::quota::UtcDay,
     wire::{
         call::CallId,
-        usage::{CostSource, UsageRecord, UsageRecordList, UsageReport, UsageRow, Used},
+        usage::{CostSource, ReportedUsage, UsageRecord, UsageRecordList, UsageReport, UsageRow},
     },
 };
-use attache_store::record::{AgentRef, Page, RunDetail, RunFilter, RunRecord, people::UserRef, spending::Usage};
+use attache_store::record::{AgentRef, Pagination, RunDetail, RunFilter, RunRecord, quota::DailyUsage, user::UserRef};
 
 use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, quota::cost},
     error::{about, about_list},
-    identity::{Action, Verdict},
+    identity::{AccessVerdict, Action},
 };
 
 const DEFAULT_DAYS: i64 = 30;
@@ -44,15 +44,15 @@ pub struct RecordQuery {
 
 impl Handle {
     pub async fn usage(&self, by: &Principal, query: UsageQuery) -> Result<UsageReport> {
-        let only_own = by.may(Action::SeeUsage)? == Verdict::Own;
-        let today = Day::of(self.now());
+        let only_own = by.may(Action::SeeUsage)? == AccessVerdict::Own;
+        let today = UtcDay::of(self.now());
         let last = query.to.as_deref().map_or(Ok(today), |text| day("to", text))?;
-        let first = query.from.as_deref().map_or(Ok(Day(last.0 - DEFAULT_DAYS + 1)), |text| day("from", text))?;
+        let first = query.from.as_deref().map_or(Ok(UtcDay(last.0 - DEFAULT_DAYS + 1)), |text| day("from", text))?;
         if first > last || last.0 - first.0 >= MAX_DAYS {
             return Err(Error::invalid("from", "must be before `to`, by at most 400 days"));
         }
         let used = self.store().usage(by.tenant, first, last).await.map_err(about("tenant"))?;
-        let mut names = Names::default();
+        let mut names = UsageNames::default();
         let mut rows = Vec::with_capacity(used.len());
         for row in used.into_iter().filter(|row| !only_own || row.user == by.user) {
             rows.push(self.usage_row(by, row, &mut names).await?);
@@ -62,7 +62,7 @@ impl Handle {
 
     /// One record for every call that has ended, newest first.
     pub async fn usage_records(&self, by: &Principal, query: RecordQuery) -> Result<UsageRecordList> {
-        let only_own = by.may(Action::SeeUsage)? == Verdict::Own;
+        let only_own = by.may(Action::SeeUsage)? == AccessVerdict::Own;
         let mut page = query.page.page()?;
         let wanted = page.limit;
         let day = query.day.as_deref().map(|text| day("day", text)).transpose()?;
@@ -83,16 +83,16 @@ impl Handle {
             user = by.user;
         }
         let is_wanted = |run: &RunRecord| {
-            let in_time = day.is_none_or(|day| Day::of(run.created_at) == day);
+            let in_time = day.is_none_or(|day| UtcDay::of(run.created_at) == day);
             in_time && run.state.status().is_terminal() && (!only_own || run.user == by.user)
         };
         let filter = RunFilter { agent, user, detail: RunDetail::Excerpt, ..RunFilter::default() };
         let mut usage_records = Vec::new();
         for _ in 0..MAX_LOOKS {
             let failed = about_list("run", &page);
-            let asked = Page { limit: wanted - usage_records.len(), cursor: page.cursor.take() };
+            let asked = Pagination { limit: wanted - usage_records.len(), cursor: page.cursor.take() };
             let listed = self.store().runs(by.tenant, filter.clone(), asked).await.map_err(failed)?;
-            let is_past = |run: &RunRecord| day.is_some_and(|day| Day::of(run.created_at) < day);
+            let is_past = |run: &RunRecord| day.is_some_and(|day| UtcDay::of(run.created_at) < day);
             let is_over = listed.items.last().is_some_and(is_past);
             usage_records.extend(listed.items.iter().filter(|run| is_wanted(run)).map(record));
             page.cursor = listed.next.filter(|_| !is_over);
@@ -103,7 +103,7 @@ impl Handle {
         Ok(UsageRecordList { usage_records, next_cursor: page.cursor })
     }
 
-    async fn usage_row(&self, by: &Principal, row: Usage, names: &mut Names) -> Result<UsageRow> {
+    async fn usage_row(&self, by: &Principal, row: DailyUsage, names: &mut UsageNames) -> Result<UsageRow> {
         let user_name = match row.user {
             Some(user) => Some(names.user(self, by, user).await?),
             None => None,
@@ -127,7 +127,7 @@ impl Handle {
 }
 
 fn record(run: &RunRecord) -> UsageRecord {
-    let used = run.usage.as_ref().and_then(|usage| Used::read(usage).ok()).unwrap_or(Used::NOTHING);
+    let used = run.usage.as_ref().and_then(|usage| ReportedUsage::read(usage).ok()).unwrap_or(ReportedUsage::NOTHING);
     let ended = run.ended_at.unwrap_or(run.created_at);
     UsageRecord {
         call_id: CallId::of(run.id),
@@ -141,27 +141,27 @@ fn record(run: &RunRecord) -> UsageRecord {
 }
 
 /// `2026-11-15`.
-fn day_text(day: Day) -> String {
+fn day_text(day: UtcDay) -> String {
     let text = day.begins_at().to_string();
     text.split_once('T').map_or(text.clone(), |(day, _)| day.to_owned())
 }
 
-fn day(field: &str, text: &str) -> Result<Day> {
+fn day(field: &str, text: &str) -> Result<UtcDay> {
     let at: std::result::Result<Timestamp, _> = format!("{text}T00:00:00.000Z").parse();
-    let parsed = at.ok().map(Day::of).filter(|day| day_text(*day) == text);
+    let parsed = at.ok().map(UtcDay::of).filter(|day| day_text(*day) == text);
     parsed.ok_or_else(|| Error::invalid(field, "must be a day, like 2026-11-15"))
 }
 
 /// Names that were looked up for this answer.
 #[derive(Debug, Default)]
-struct Names {
+struct UsageNames {
     users: HashMap<UserId, String>,
     agents: HashMap<AgentId, String>,
 }
 
-// === impl Names ===
+// === impl UsageNames ===
 
-impl Names {
+impl UsageNames {
     async fn user(&mut self, hub: &Handle, by: &Principal, user: UserId) -> Result<String> {
         if let Some(name) = self.users.get(&user) {
             return Ok(name.clone());
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn days_are_written_in_one_way() {
         assert_eq!(day("from", "2026-11-15").map(day_text), Ok("2026-11-15".to_owned()));
-        assert_eq!(day("from", "1970-01-01"), Ok(Day(0)));
+        assert_eq!(day("from", "1970-01-01"), Ok(UtcDay(0)));
         for bad in ["", "2026-11-31", "2026-1-5", "today", "2026-11-15T00:00:00Z", "+2026-11-15"] {
             assert!(day("from", bad).is_err(), "{bad}");
         }

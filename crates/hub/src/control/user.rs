@@ -8,7 +8,7 @@ use attache_protocol::wire::{
 };
 use attache_store::record::{
     self,
-    people::{NewUser, UserPatch, UserRef},
+    user::{NewUser, UserPatch, UserRef},
 };
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
         check::{self, ME},
     },
     error::{about, about_list},
-    identity::{Action, Verdict, Who, password, verdict},
+    identity::{AccessVerdict, Action, PrincipalKind, password, verdict},
     render,
 };
 
@@ -50,7 +50,7 @@ impl Handle {
     /// People who were not removed, by name; for those who may not see the others, themselves alone.
     pub async fn users(&self, by: &Principal, page: PageRequest) -> Result<UserList> {
         let page = page.page()?;
-        if by.may(Action::SeeUsers)? == Verdict::Own {
+        if by.may(Action::SeeUsers)? == AccessVerdict::Own {
             let own = match by.user {
                 Some(id) => vec![render::user(self.find_user(by, UserRef::Id(id)).await?)],
                 None => Vec::new(),
@@ -71,7 +71,7 @@ impl Handle {
         if let Some(name) = &request.name {
             check::user_name(name)?;
         }
-        if allowed == Verdict::Own && (request.name.is_some() || request.role.is_some()) {
+        if allowed == AccessVerdict::Own && (request.name.is_some() || request.role.is_some()) {
             return Err(Error::forbidden("Only an admin changes names and roles."));
         }
         if request.name.as_ref().is_some_and(|name| *name != found.name) {
@@ -94,10 +94,12 @@ impl Handle {
         };
         let patch = UserPatch { name: request.name, role: request.role, password };
         let keep = match by.who {
-            Who::Key { key, .. } if own => Some(key),
-            Who::Key { .. } | Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => {
-                None
-            }
+            PrincipalKind::Key { key, .. } if own => Some(key),
+            PrincipalKind::Key { .. }
+            | PrincipalKind::Runtime { .. }
+            | PrincipalKind::Outside { .. }
+            | PrincipalKind::Run { .. }
+            | PrincipalKind::Anonymous { .. } => None,
         };
         let updated = self.store().update_user(self.context(by), UserRef::Id(found.id), patch, keep).await;
         let updated = updated.map_err(about("user"))?;
@@ -118,7 +120,7 @@ impl Handle {
     }
 
     /// Whom a request means by name or id, in a member of its body.
-    pub(crate) async fn named_user(&self, by: &Principal, field: &str, user: &str) -> Result<record::people::User> {
+    pub(crate) async fn named_user(&self, by: &Principal, field: &str, user: &str) -> Result<record::user::UserRecord> {
         let found = self.find_user(by, check::user_ref(field, user)?).await?;
         match found.removed_at {
             None => Ok(found),
@@ -127,10 +129,10 @@ impl Handle {
     }
 
     /// The user, if the caller may do this to them: themselves, or people whose role is not above the caller's.
-    async fn reachable_user(&self, by: &Principal, action: Action, user: &str) -> Result<record::people::User> {
+    async fn reachable_user(&self, by: &Principal, action: Action, user: &str) -> Result<record::user::UserRecord> {
         let allowed = match (user, action) {
             // Everybody may know who they are, whatever their scopes.
-            (ME, Action::SeeUsers) if verdict(by.column(), action) != Verdict::No => Verdict::Own,
+            (ME, Action::SeeUsers) if verdict(by.column(), action) != AccessVerdict::No => AccessVerdict::Own,
             _ => by.may(action)?,
         };
         let user = match (user, by.user) {
@@ -143,8 +145,10 @@ impl Handle {
         let found = self.find_user(by, user).await?;
         match allowed {
             // Who may not see the others learns nothing of them, not even that they are there.
-            Verdict::Own | Verdict::No if by.user != Some(found.id) => return Err(Error::not_found("user")),
-            Verdict::Yes | Verdict::Own | Verdict::No => {}
+            AccessVerdict::Own | AccessVerdict::No if by.user != Some(found.id) => {
+                return Err(Error::not_found("user"));
+            }
+            AccessVerdict::Yes | AccessVerdict::Own | AccessVerdict::No => {}
         }
         if by.is_below(&found) && action != Action::SeeUsers {
             return Err(Error::forbidden("Nobody changes a person whose role is above their own."));
@@ -152,7 +156,7 @@ impl Handle {
         Ok(found)
     }
 
-    async fn find_user(&self, by: &Principal, user: UserRef) -> Result<record::people::User> {
+    async fn find_user(&self, by: &Principal, user: UserRef) -> Result<record::user::UserRecord> {
         self.store().user(by.tenant, user).await.map_err(about("user"))
     }
 
@@ -161,7 +165,7 @@ impl Handle {
     async fn check_current(
         &self,
         by: &Principal,
-        user: &record::people::User,
+        user: &record::user::UserRecord,
         request: &UpdateUserRequest,
     ) -> Result<()> {
         let Some(hash) = &user.password else {

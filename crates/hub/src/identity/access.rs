@@ -1,8 +1,8 @@
 //! The access rules in force: read once, shared by everybody who asks, and swapped when somebody changes them.
 
+mod caller_access;
 mod file;
-mod names;
-mod reach;
+mod name_cache;
 
 use std::{
     collections::HashMap,
@@ -13,42 +13,42 @@ use std::{
 
 use attache_protocol::{
     Code, TenantId, Timestamp,
-    access_file::{self, Report},
-    rules::access::{Fallback, Rules},
+    access_file::{self, RulesFileReport},
+    rules::access::{AccessRuleSet, Fallback},
 };
-use attache_store::{Context, Store, record::people::AccessRules};
+use attache_store::{Store, WriteContext, record::user::AccessRulesRecord};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{Error, Handle, Result, error::about, hub::StartError};
 
+pub(crate) use caller_access::{Visibility, has_part, holds};
 use file::RulesFile;
-use names::Names;
-pub(crate) use reach::{Seen, has_part, holds};
+use name_cache::NameCache;
 
 /// Everything that the hub knows about access rules.
 #[derive(Debug)]
-pub(crate) struct Access {
-    in_force: RwLock<HashMap<TenantId, Arc<InForce>>>,
+pub(crate) struct AccessControl {
+    in_force: RwLock<HashMap<TenantId, Arc<ActiveRules>>>,
     /// The file that holds the rules of the hub's own tenant.
     file: Option<(TenantId, RulesFile)>,
     /// The content of the file that was looked at last.
     seen: std::sync::Mutex<Option<[u8; 32]>>,
     /// Why the file as it is now is not in force.
     problem: RwLock<Option<String>>,
-    pub(crate) names: Names,
+    pub(crate) names: NameCache,
     /// Changes come one after another, so that the file and the store say the same.
     changing: Mutex<()>,
 }
 
 #[derive(Debug)]
-pub(crate) struct InForce {
-    pub(crate) rules: Rules,
+pub(crate) struct ActiveRules {
+    pub(crate) rules: AccessRuleSet,
     pub(crate) version: i64,
 }
 
-// === impl Access ===
+// === impl AccessControl ===
 
-impl Access {
+impl AccessControl {
     /// Without a file, rules live in the store. With one, it is read now, and a wrong one is refused.
     pub(crate) async fn open(
         file: Option<PathBuf>,
@@ -62,16 +62,16 @@ impl Access {
             file: file.map(|path| (tenant, RulesFile::new(path))),
             seen: std::sync::Mutex::default(),
             problem: RwLock::default(),
-            names: Names::new(believed),
+            names: NameCache::new(believed),
             changing: Mutex::default(),
         };
         if let Some((_, file)) = &access.file {
             let text = file.read().await.map_err(|unusable| StartError::Rules(unusable.to_string()))?;
             let rules = parse(&text).map_err(|report| StartError::Rules(file.wrong(&report).to_string()))?;
             let digest = digest(&text);
-            let context = Context::new(tenant, Context::SYSTEM, now);
+            let context = WriteContext::new(tenant, WriteContext::SYSTEM, now);
             let kept = store.set_access_rules(context, text, None).await.map_err(StartError::Store)?;
-            access.put(tenant, InForce { rules, version: kept.version });
+            access.put(tenant, ActiveRules { rules, version: kept.version });
             access.set_seen(Some(digest));
         }
         Ok(access)
@@ -95,12 +95,12 @@ impl Access {
         self.changing.lock().await
     }
 
-    fn get(&self, tenant: TenantId) -> Option<Arc<InForce>> {
+    fn get(&self, tenant: TenantId) -> Option<Arc<ActiveRules>> {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner).get(&tenant).cloned()
     }
 
     /// An answer of the store that comes late does not undo a newer one.
-    fn put(&self, tenant: TenantId, new: InForce) -> Arc<InForce> {
+    fn put(&self, tenant: TenantId, new: ActiveRules) -> Arc<ActiveRules> {
         let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
         match in_force.get(&tenant) {
             Some(known) if known.version > new.version => known.clone(),
@@ -130,11 +130,11 @@ impl Access {
 }
 
 /// The text as rules; an empty text has none.
-pub(crate) fn parse(text: &str) -> std::result::Result<Rules, Report> {
+pub(crate) fn parse(text: &str) -> std::result::Result<AccessRuleSet, RulesFileReport> {
     access_file::parse(text)
 }
 
-pub(crate) fn invalid(report: &Report) -> Error {
+pub(crate) fn invalid(report: &RulesFileReport) -> Error {
     Error::new(Code::RulesInvalid, report.to_string())
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn invalid(report: &Report) -> Error {
 
 impl Handle {
     /// The rules of the tenant, from memory unless nobody has asked before.
-    pub(crate) async fn rules_in_force(&self, tenant: TenantId) -> Result<Arc<InForce>> {
+    pub(crate) async fn rules_in_force(&self, tenant: TenantId) -> Result<Arc<ActiveRules>> {
         if let Some(known) = self.access().get(tenant) {
             return Ok(known);
         }
@@ -150,17 +150,17 @@ impl Handle {
         Ok(self.access().put(tenant, understood(stored)))
     }
 
-    /// Makes the text what is in force, and says so in the log. The caller has parsed it, and holds [`Access::change`].
+    /// Makes the text what is in force, and says so in the log. The caller has parsed it, and holds [`AccessControl::change`].
     pub(crate) async fn put_in_force(
         &self,
-        context: Context,
+        context: WriteContext,
         text: String,
-        rules: Rules,
+        rules: AccessRuleSet,
         expected: Option<i64>,
-    ) -> Result<AccessRules> {
+    ) -> Result<AccessRulesRecord> {
         let tenant = context.tenant;
         let kept = self.store().set_access_rules(context, text, expected).await.map_err(about("tenant"))?;
-        self.access().put(tenant, InForce { rules, version: kept.version });
+        self.access().put(tenant, ActiveRules { rules, version: kept.version });
         Ok(kept)
     }
 
@@ -178,7 +178,7 @@ impl Handle {
     }
 
     /// Looks at the file and takes what it says now. A wrong file changes nothing but what is said about it. The caller
-    /// holds [`Access::change`].
+    /// holds [`AccessControl::change`].
     pub(crate) async fn look_at_rules_file(&self) -> Result<()> {
         let Some((tenant, file)) = &self.access().file else { return Ok(()) };
         let (seen, looked) = match file.read().await {
@@ -199,7 +199,7 @@ impl Handle {
             }
         };
         self.access().set_problem(None);
-        let context = Context::new(*tenant, Context::SYSTEM, self.now());
+        let context = WriteContext::new(*tenant, WriteContext::SYSTEM, self.now());
         let kept = self.put_in_force(context, text, rules, None).await?;
         self.access().set_seen(seen);
         tracing::debug!(rules.version = kept.version, "the rules of the file are in force");
@@ -213,11 +213,11 @@ fn digest(text: &str) -> [u8; 32] {
 
 /// What the store has was parsed before it was put there. If it cannot be read all the same, nobody reaches anything:
 /// a denial that got lost must not open a door.
-fn understood(stored: Option<AccessRules>) -> InForce {
-    let Some(stored) = stored else { return InForce { rules: Rules::default(), version: 0 } };
+fn understood(stored: Option<AccessRulesRecord>) -> ActiveRules {
+    let Some(stored) = stored else { return ActiveRules { rules: AccessRuleSet::default(), version: 0 } };
     let rules = parse(&stored.text).unwrap_or_else(|report| {
         tracing::error!(problem = %report, "the stored rules cannot be read, so agents reach nothing");
-        Rules { fallback: Fallback::Deny, entries: Vec::new() }
+        AccessRuleSet { fallback: Fallback::Deny, entries: Vec::new() }
     });
-    InForce { rules, version: stored.version }
+    ActiveRules { rules, version: stored.version }
 }

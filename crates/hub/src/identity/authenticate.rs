@@ -4,38 +4,38 @@ use std::{net::IpAddr, time::Duration};
 
 use attache_protocol::{
     AgentId, Code, KeyId, RunId, RuntimeId, TenantId, Timestamp,
-    rules::run::Phase,
+    rules::run::RunPhase,
     secret::{Kind, SecretHash},
     wire::{
-        a2a::Switches,
+        a2a::A2aOptions,
         account::Callers,
-        key::{Role, Scope},
+        key::{KeyScope, Role},
         runtime::RuntimeState,
     },
 };
-use attache_store::record::{AgentRef, Credential, KeyKind, RuntimeKind, people::UserRef};
+use attache_store::record::{AgentRef, KeyKind, RuntimeKind, StoredCredential, user::UserRef};
 use tokio::time::Instant;
 
 use crate::{
     Error, Handle, Result,
-    bus::{Topic, Watch},
+    bus::{Topic, TopicWatch},
     error::about,
     identity::{
-        By, Column, Principal, Proof, Who,
-        token::{self, RunClaims},
+        CredentialLookup, PresentedCredential, Principal, PrincipalKind, RoleColumn,
+        token::{self, RunTokenClaims},
     },
     tls::Fingerprint,
 };
 
 /// How often an open stream asks whether its caller is still welcome.
-const RECHECK: Duration = Duration::from_millis(500);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Watches over the credential behind something that stays open.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct CredentialGuard {
     hub: Handle,
     principal: Principal,
-    watch: Watch,
+    watch: TopicWatch,
     /// When to ask next.
     due: Instant,
     /// The run that an agent sees, and the version of the rules by which it did.
@@ -57,12 +57,13 @@ impl Handle {
     /// A token is worth something only as long as its key is.
     async fn authenticate_token(&self, text: &str) -> Result<Principal> {
         if let Some(claims) = self.signer().read_run(text, self.now()) {
-            let RunClaims { tenant, sub: run, epoch, exp, .. } = claims;
+            let RunTokenClaims { tenant, sub: run, epoch, exp, .. } = claims;
             return self.check_run(tenant, run, epoch, Timestamp::from_millis(exp.saturating_mul(1000))).await;
         }
         let claims = self.signer().verify(text, self.now())?;
         let expires_at = Timestamp::from_millis(claims.exp.saturating_mul(1000));
-        let proof = Proof::Token { key: claims.key, role: claims.role, scopes: claims.scopes, expires_at };
+        let proof =
+            PresentedCredential::Token { key: claims.key, role: claims.role, scopes: claims.scopes, expires_at };
         let principal = self.check_proof(&proof).await?;
         if principal.tenant == claims.tenant { Ok(principal) } else { Err(unknown()) }
     }
@@ -74,7 +75,7 @@ impl Handle {
 
     /// The person or program behind a client's certificate, whose private key the handshake has proved.
     pub(crate) async fn authenticate_certificate(&self, client: Fingerprint) -> Result<Principal> {
-        match self.check_proof(&Proof::Secret(client.hash())).await {
+        match self.check_proof(&PresentedCredential::Secret(client.hash())).await {
             Err(error) if error == unknown() => {
                 Err(Error::unauthenticated("No key was made for the certificate of this connection.")
                     .hint("Make one with `attache keys add NAME --certificate FILE`, or send a key."))
@@ -100,19 +101,19 @@ impl Handle {
 
     async fn check_open(&self, tenant: TenantId, agent: AgentId) -> Result<Principal> {
         let account = self.store().account(tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
-        if !Switches::of(account.a2a.as_ref()).anonymous
+        if !A2aOptions::of(account.a2a.as_ref()).anonymous
             || account.callers == Callers::Owner
             || account.archived_at.is_some()
         {
             return Err(Error::unauthenticated("The request carries no credential."));
         }
-        let (who, proof) = (Who::Anonymous { agent }, Proof::Nothing { tenant, agent });
+        let (who, proof) = (PrincipalKind::Anonymous { agent }, PresentedCredential::Nothing { tenant, agent });
         Ok(Principal { tenant, who, user: None, owner_role: None, scopes: None, ends_at: None, proof })
     }
 
     /// What the key or session may do now that made a pairing code.
     pub(crate) async fn check_maker(&self, maker: KeyId) -> Result<Principal> {
-        self.check_proof(&Proof::Maker(maker)).await
+        self.check_proof(&PresentedCredential::Maker(maker)).await
     }
 
     /// Whether the credential behind the principal is still good, and what it is worth now.
@@ -125,7 +126,7 @@ impl Handle {
             return Err(unknown());
         }
         let secret = SecretHash::of(secret);
-        let principal = match self.check_proof(&Proof::Secret(secret)).await {
+        let principal = match self.check_proof(&PresentedCredential::Secret(secret)).await {
             Err(error) if error.code == Code::TokenReplaced => {
                 self.note_token_reuse(secret).await;
                 return Err(error);
@@ -133,55 +134,64 @@ impl Handle {
             checked => checked?,
         };
         match (kind, principal.who) {
-            (Kind::RuntimeToken, Who::Runtime { kind: RuntimeKind::Device, .. })
-            | (Kind::ApiKey, Who::Runtime { kind: RuntimeKind::AgentKey, .. })
-            | (Kind::ApiKey, Who::Outside { .. })
-            | (Kind::ApiKey | Kind::Session, Who::Key { .. }) => Ok(principal),
+            (Kind::RuntimeToken, PrincipalKind::Runtime { kind: RuntimeKind::Device, .. })
+            | (Kind::ApiKey, PrincipalKind::Runtime { kind: RuntimeKind::AgentKey, .. })
+            | (Kind::ApiKey, PrincipalKind::Outside { .. })
+            | (Kind::ApiKey | Kind::Session, PrincipalKind::Key { .. }) => Ok(principal),
             _ => Err(unknown()),
         }
     }
 
     /// What the proof is worth now.
-    async fn check_proof(&self, proof: &Proof) -> Result<Principal> {
+    async fn check_proof(&self, proof: &PresentedCredential) -> Result<Principal> {
         let by = match proof {
-            Proof::Secret(secret) => By::Secret(*secret),
-            Proof::Token { expires_at, .. } if *expires_at <= self.now() => {
+            PresentedCredential::Secret(secret) => CredentialLookup::Secret(*secret),
+            PresentedCredential::Token { expires_at, .. } if *expires_at <= self.now() => {
                 return Err(Error::unauthenticated("This token has expired."));
             }
-            Proof::Token { key, .. } | Proof::Maker(key) => By::Key(*key),
-            Proof::Nothing { tenant, agent } => return self.check_open(*tenant, *agent).await,
-            Proof::Here { tenant, runtime } => return self.check_here(*tenant, *runtime).await,
-            Proof::Run { tenant, run, epoch, expires_at } => {
+            PresentedCredential::Token { key, .. } | PresentedCredential::Maker(key) => CredentialLookup::Key(*key),
+            PresentedCredential::Nothing { tenant, agent } => return self.check_open(*tenant, *agent).await,
+            PresentedCredential::Here { tenant, runtime } => return self.check_here(*tenant, *runtime).await,
+            PresentedCredential::Run { tenant, run, epoch, expires_at } => {
                 return self.check_run(*tenant, *run, *epoch, *expires_at).await;
             }
         };
         match self.credential(by).await? {
-            Credential::Runtime { tenant, runtime, agent, user, role, kind, state: RuntimeState::Active, token } => {
+            StoredCredential::Runtime {
+                tenant,
+                runtime,
+                agent,
+                user,
+                role,
+                kind,
+                state: RuntimeState::Active,
+                token,
+            } => {
                 self.check_token(proof, (runtime, agent), token).await?;
-                let (who, proof) = (Who::Runtime { runtime, agent, kind }, proof.clone());
+                let (who, proof) = (PrincipalKind::Runtime { runtime, agent, kind }, proof.clone());
                 let owner_role = role.filter(|_| kind == RuntimeKind::AgentKey);
                 Ok(Principal { tenant, who, user, owner_role, scopes: None, ends_at: None, proof })
             }
-            Credential::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, state, .. } => {
+            StoredCredential::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, state, .. } => {
                 Err(Error::runtime_ended(state))
             }
-            Credential::Runtime { kind: RuntimeKind::AgentKey, state, .. } => Err(Error::agent_key_ended(state)),
-            Credential::Key { revoked: true, .. } => Err(Error::unauthenticated("This key was revoked.")),
-            Credential::Key { expires_at: Some(at), .. } if at <= self.now() => {
+            StoredCredential::Runtime { kind: RuntimeKind::AgentKey, state, .. } => Err(Error::agent_key_ended(state)),
+            StoredCredential::Key { revoked: true, .. } => Err(Error::unauthenticated("This key was revoked.")),
+            StoredCredential::Key { expires_at: Some(at), .. } if at <= self.now() => {
                 Err(Error::unauthenticated("This key has expired."))
             }
-            Credential::Key { tenant, key, user, role, scopes, expires_at, agent, .. } => {
+            StoredCredential::Key { tenant, key, user, role, scopes, expires_at, agent, .. } => {
                 let (role, scopes) = match proof {
-                    Proof::Secret(_)
-                    | Proof::Maker(_)
-                    | Proof::Nothing { .. }
-                    | Proof::Here { .. }
-                    | Proof::Run { .. } => (role, scopes),
-                    Proof::Token { role: claimed, scopes: said, .. } => {
+                    PresentedCredential::Secret(_)
+                    | PresentedCredential::Maker(_)
+                    | PresentedCredential::Nothing { .. }
+                    | PresentedCredential::Here { .. }
+                    | PresentedCredential::Run { .. } => (role, scopes),
+                    PresentedCredential::Token { role: claimed, scopes: said, .. } => {
                         lesser((role, scopes), (*claimed, said.as_deref()))
                     }
                 };
-                let who = agent.map_or(Who::Key { key, role }, |agent| Who::Outside { key, agent });
+                let who = agent.map_or(PrincipalKind::Key { key, role }, |agent| PrincipalKind::Outside { key, agent });
                 let (owner_role, proof) = (agent.and(user).map(|_| role), proof.clone());
                 Ok(Principal { tenant, who, user, owner_role, scopes, ends_at: expires_at, proof })
             }
@@ -199,8 +209,8 @@ impl Handle {
         }
         let account = self.store().account(tenant, AgentRef::Id(found.agent)).await;
         let account = account.map_err(about("agent"))?;
-        let who = Who::Runtime { runtime, agent: found.agent, kind: found.kind };
-        let proof = Proof::Here { tenant, runtime };
+        let who = PrincipalKind::Runtime { runtime, agent: found.agent, kind: found.kind };
+        let proof = PresentedCredential::Here { tenant, runtime };
         Ok(Principal { tenant, who, user: account.owner, owner_role: None, scopes: None, ends_at: None, proof })
     }
 
@@ -211,7 +221,7 @@ impl Handle {
             Err(attache_store::Error::NotFound) => return Err(unknown()),
             Err(error) => return Err(Error::from_store("run", error)),
         };
-        let lasts = matches!(record.state.phase, Phase::Running(_)) && record.state.epoch == epoch;
+        let lasts = matches!(record.state.phase, RunPhase::Running(_)) && record.state.epoch == epoch;
         if !lasts || expires_at <= self.now() {
             return Err(Error::unauthenticated(
                 "This token was worth something only while its run was being worked on.",
@@ -222,7 +232,10 @@ impl Handle {
             Some(owner) => Some(self.store().user(tenant, UserRef::Id(owner)).await.map_err(about("user"))?.role),
             None => None,
         };
-        let (who, proof) = (Who::Run { run, agent: record.agent }, Proof::Run { tenant, run, epoch, expires_at });
+        let (who, proof) = (
+            PrincipalKind::Run { run, agent: record.agent },
+            PresentedCredential::Run { tenant, run, epoch, expires_at },
+        );
         let ends_at = Some(expires_at);
         Ok(Principal { tenant, who, user: account.owner, owner_role, scopes: None, ends_at, proof })
     }
@@ -231,13 +244,14 @@ impl Handle {
     /// a key that does, nor in a session that such a key opened.
     pub(crate) async fn check_endless(&self, by: &Principal) -> Result<()> {
         by.lasting()?;
-        let Who::Key { key, .. } = by.who else { return Ok(()) };
+        let PrincipalKind::Key { key, .. } = by.who else { return Ok(()) };
         let mut next = Some(key);
         while let Some(key) = next {
-            next = match self.credential(By::Key(key)).await? {
-                Credential::Key { kind: KeyKind::Session, opener, .. } => opener,
-                Credential::Key { kind: KeyKind::Api, expires_at: None, .. } | Credential::Runtime { .. } => None,
-                Credential::Key { kind: KeyKind::Api, expires_at: Some(_), .. } => {
+            next = match self.credential(CredentialLookup::Key(key)).await? {
+                StoredCredential::Key { kind: KeyKind::Session, opener, .. } => opener,
+                StoredCredential::Key { kind: KeyKind::Api, expires_at: None, .. }
+                | StoredCredential::Runtime { .. } => None,
+                StoredCredential::Key { kind: KeyKind::Api, expires_at: Some(_), .. } => {
                     return Err(Error::forbidden("A key that expires may not make a credential that does not.")
                         .hint("Use a key without an expiry, or sign in to the console with a password."));
                 }
@@ -246,14 +260,14 @@ impl Handle {
         Ok(())
     }
 
-    pub(super) async fn credential(&self, by: By) -> Result<Credential> {
+    pub(super) async fn credential(&self, by: CredentialLookup) -> Result<StoredCredential> {
         if let Some(credential) = self.credentials().get(by) {
             return Ok(credential);
         }
         let asked_at = Instant::now();
         let found = match by {
-            By::Secret(secret) => self.store().credential(secret).await,
-            By::Key(key) => self.store().key_credential(key).await,
+            CredentialLookup::Secret(secret) => self.store().credential(secret).await,
+            CredentialLookup::Key(key) => self.store().key_credential(key).await,
         };
         let credential = found.map_err(|error| Error::from_store("credential", error))?.ok_or_else(unknown)?;
         self.credentials().put(by, credential.clone(), asked_at);
@@ -262,7 +276,7 @@ impl Handle {
 }
 
 /// What the key is worth now, as far as the token says so too.
-fn lesser(key: (Role, Option<Vec<Scope>>), token: (Role, Option<&[Scope]>)) -> (Role, Option<Vec<Scope>>) {
+fn lesser(key: (Role, Option<Vec<KeyScope>>), token: (Role, Option<&[KeyScope]>)) -> (Role, Option<Vec<KeyScope>>) {
     let scopes = match (key.1, token.1) {
         (scopes, None) => scopes,
         (None, Some(said)) => Some(said.to_vec()),
@@ -275,22 +289,28 @@ fn unknown() -> Error {
     Error::unauthenticated("The credential is not known here.")
 }
 
-// === impl Guard ===
+// === impl CredentialGuard ===
 
-impl Guard {
+impl CredentialGuard {
     pub(crate) fn new(hub: &Handle, principal: &Principal) -> Self {
         let topic = match principal.who {
-            Who::Key { key, .. } | Who::Outside { key, .. } => Topic::Key(key),
-            Who::Runtime { agent, .. } | Who::Anonymous { agent } => Topic::Runtime(agent),
-            Who::Run { run, .. } => Topic::Run(run),
+            PrincipalKind::Key { key, .. } | PrincipalKind::Outside { key, .. } => Topic::Key(key),
+            PrincipalKind::Runtime { agent, .. } | PrincipalKind::Anonymous { agent } => Topic::Runtime(agent),
+            PrincipalKind::Run { run, .. } => Topic::Run(run),
         };
         let watch = hub.bus().watch(topic);
-        Self { hub: hub.clone(), principal: principal.clone(), watch, due: Instant::now() + RECHECK, seen: None }
+        Self {
+            hub: hub.clone(),
+            principal: principal.clone(),
+            watch,
+            due: Instant::now() + RECHECK_INTERVAL,
+            seen: None,
+        }
     }
 
     /// The same for a stream of a run: an agent that loses its sight of the run loses the stream.
     pub(crate) fn of_run(hub: &Handle, principal: &Principal, run: RunId) -> Self {
-        let seen = (principal.column() == Column::AgentKey).then(|| (run, hub.access().version(principal.tenant)));
+        let seen = (principal.column() == RoleColumn::AgentKey).then(|| (run, hub.access().version(principal.tenant)));
         Self { seen, ..Self::new(hub, principal) }
     }
 
@@ -300,14 +320,14 @@ impl Guard {
             if tokio::time::timeout_at(self.due, self.watch.moved()).await.is_ok() {
                 self.due = Instant::now();
             }
-            if let Err(error) = self.welcome().await {
+            if let Err(error) = self.check_if_due().await {
                 return error;
             }
         }
     }
 
     /// Asks when it is time to. A stream that is never idle calls it between pages.
-    pub(crate) async fn welcome(&mut self) -> Result<()> {
+    pub(crate) async fn check_if_due(&mut self) -> Result<()> {
         if Instant::now() < self.due && !self.watch.has_moved() {
             return Ok(());
         }
@@ -315,7 +335,7 @@ impl Guard {
             // A store that is busy for a moment is no reason to cut a stream.
             Err(error) if error.code.http_status() < 500 => Err(error),
             Ok(()) | Err(_) => {
-                self.due = Instant::now() + RECHECK;
+                self.due = Instant::now() + RECHECK_INTERVAL;
                 Ok(())
             }
         }

@@ -7,47 +7,47 @@ use std::{
 };
 
 use attache_protocol::{AgentId, KeyId, UserId, secret::SecretHash};
-use attache_store::record::Credential;
+use attache_store::record::StoredCredential;
 use tokio::time::Instant;
 
 /// More callers than this at once are looked up in the store every time.
 const CAPACITY: usize = 16_384;
 
 #[derive(Debug)]
-pub(crate) struct Cache {
+pub(crate) struct CredentialCache {
     ttl: Duration,
-    known: RwLock<Known>,
+    known: RwLock<CachedCredentials>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    entries: HashMap<By, Entry>,
+struct CachedCredentials {
+    entries: HashMap<CredentialLookup, CachedCredential>,
     /// When something was forgotten last. What was asked before that may be what was to be forgotten.
     forgotten_at: Option<Instant>,
 }
 
 /// By what a credential is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum By {
+pub(crate) enum CredentialLookup {
     Secret(SecretHash),
     /// A token names its key.
     Key(KeyId),
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
-    credential: Credential,
+struct CachedCredential {
+    credential: StoredCredential,
     fetched_at: Instant,
 }
 
-// === impl Cache ===
+// === impl CredentialCache ===
 
-impl Cache {
+impl CredentialCache {
     pub(crate) fn new(ttl: Duration) -> Self {
         Self { ttl, known: RwLock::default() }
     }
 
-    pub(crate) fn get(&self, by: By) -> Option<Credential> {
+    pub(crate) fn get(&self, by: CredentialLookup) -> Option<StoredCredential> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let entry = known.entries.get(&by)?;
         (entry.fetched_at.elapsed() < self.ttl).then(|| entry.credential.clone())
@@ -55,9 +55,9 @@ impl Cache {
 
     /// `asked_at` is when the store was asked: an answer is never believed for longer than the time to live after that, and
     /// not at all if something was forgotten since, for it may be from before the change.
-    pub(crate) fn put(&self, by: By, credential: Credential, asked_at: Instant) {
+    pub(crate) fn put(&self, by: CredentialLookup, credential: StoredCredential, asked_at: Instant) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let Known { entries, forgotten_at } = &mut *known;
+        let CachedCredentials { entries, forgotten_at } = &mut *known;
         if forgotten_at.is_some_and(|at| asked_at <= at) {
             return;
         }
@@ -67,20 +67,20 @@ impl Cache {
                 return;
             }
         }
-        entries.insert(by, Entry { credential, fetched_at: asked_at });
+        entries.insert(by, CachedCredential { credential, fetched_at: asked_at });
     }
 
     pub(crate) fn forget_agent(&self, of: AgentId) {
         self.forget(|credential| match credential {
-            Credential::Runtime { agent, .. } => *agent == of,
-            Credential::Key { agent, .. } => *agent == Some(of),
+            StoredCredential::Runtime { agent, .. } => *agent == of,
+            StoredCredential::Key { agent, .. } => *agent == Some(of),
         });
     }
 
     /// With every session that a key opened: those of this one have ended too.
     pub(crate) fn forget_key(&self, of: KeyId) {
         self.forget(|credential| {
-            is_opened(credential) || matches!(credential, Credential::Key { key, .. } if *key == of)
+            is_opened(credential) || matches!(credential, StoredCredential::Key { key, .. } if *key == of)
         });
     }
 
@@ -88,18 +88,18 @@ impl Cache {
     /// opened, for it may have been the user's.
     pub(crate) fn forget_user(&self, of: UserId) {
         self.forget(|credential| {
-            let (Credential::Key { user, .. } | Credential::Runtime { user, .. }) = credential;
+            let (StoredCredential::Key { user, .. } | StoredCredential::Runtime { user, .. }) = credential;
             *user == Some(of) || is_opened(credential)
         });
     }
 
-    fn forget(&self, matches: impl Fn(&Credential) -> bool) {
+    fn forget(&self, matches: impl Fn(&StoredCredential) -> bool) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.forgotten_at = Some(Instant::now());
         known.entries.retain(|_, entry| !matches(&entry.credential));
     }
 }
 
-const fn is_opened(credential: &Credential) -> bool {
-    matches!(credential, Credential::Key { opener: Some(_), .. })
+const fn is_opened(credential: &StoredCredential) -> bool {
+    matches!(credential, StoredCredential::Key { opener: Some(_), .. })
 }

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_client::private;
+use attache_client::private_file;
 use attache_protocol::{Secret, env::Env};
 use aws_lc_rs::{
     agreement::{ECDH_P256, PrivateKey},
@@ -13,14 +13,14 @@ use aws_lc_rs::{
 };
 
 #[derive(Debug, Clone)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct IdentityFolder(PathBuf);
 
-// === impl Folder ===
+// === impl IdentityFolder ===
 
-impl Folder {
+impl IdentityFolder {
     /// Makes the folder with mode 0700, or tightens one that is looser.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        private::folder(path)?;
+        private_file::folder(path)?;
         Ok(Self(path.to_owned()))
     }
 
@@ -57,7 +57,7 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut key = [0; 32];
                 env.fill(&mut key);
-                private::write(&path, &key)?;
+                private_file::write(&path, &key)?;
                 Ok(Secret::new(key))
             }
             Err(error) => Err(error),
@@ -77,7 +77,7 @@ impl Folder {
                 env.fill(&mut seed);
                 let key = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| invalid("cannot be made"))?;
                 let document = key.to_pkcs8().map_err(|_| invalid("cannot be made"))?;
-                private::write(&path, document.as_ref())?;
+                private_file::write(&path, document.as_ref())?;
                 Ok(key)
             }
             Err(error) => Err(error),
@@ -96,7 +96,7 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let key = new_card_key(env).ok_or_else(|| invalid("cannot be made"))?;
                 let document = key.to_pkcs8v1().map_err(|_| invalid("cannot be made"))?;
-                private::write(&path, document.as_ref())?;
+                private_file::write(&path, document.as_ref())?;
                 Ok(key)
             }
             Err(error) => Err(error),
@@ -105,7 +105,7 @@ impl Folder {
 
     /// The bare key and a newline, readable by its owner alone.
     pub(crate) fn write_admin_key(&self, key: &Secret<String>) -> io::Result<()> {
-        private::write(&self.admin_key(), format!("{}\n", key.expose()).as_bytes())
+        private_file::write(&self.admin_key(), format!("{}\n", key.expose()).as_bytes())
     }
 }
 

@@ -19,7 +19,7 @@ const CAPACITY: usize = 8_192;
 
 /// So many in a minute that begins with the first one.
 #[derive(Debug)]
-pub(crate) struct Limiter<K> {
+pub(crate) struct RateLimiter<K> {
     policy: &'static str,
     per_minute: u32,
     windows: Mutex<Generations<K>>,
@@ -27,7 +27,7 @@ pub(crate) struct Limiter<K> {
 
 /// What is left of a minute, as the `RateLimit` headers say it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left {
+pub struct RateLimitStatus {
     pub policy: &'static str,
     pub per_minute: u32,
     pub remaining: u32,
@@ -39,16 +39,16 @@ pub struct Left {
 #[must_use = "what was no wrong attempt is given back"]
 #[derive(Debug)]
 pub(crate) struct Slot<'a, K: Eq + Hash + Clone> {
-    limiter: &'a Limiter<K>,
+    limiter: &'a RateLimiter<K>,
     key: K,
 }
 
 /// Whoever has an IPv6 address has its whole /64, so that is what counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Network(IpAddr);
+pub(crate) struct ClientNetwork(IpAddr);
 
 #[derive(Debug, Clone, Copy)]
-struct Window {
+struct RateWindow {
     began: Instant,
     count: u32,
 }
@@ -56,13 +56,13 @@ struct Window {
 /// Two maps: when the younger is full it becomes the elder, and the elder is forgotten. What is in use stays young.
 #[derive(Debug)]
 struct Generations<K> {
-    young: HashMap<K, Window>,
-    old: HashMap<K, Window>,
+    young: HashMap<K, RateWindow>,
+    old: HashMap<K, RateWindow>,
 }
 
-// === impl Limiter ===
+// === impl RateLimiter ===
 
-impl<K: Eq + Hash + Clone> Limiter<K> {
+impl<K: Eq + Hash + Clone> RateLimiter<K> {
     /// `policy` is the limit's name in the `RateLimit` headers.
     pub(crate) fn new(policy: &'static str, per_minute: u32) -> Self {
         let generations = Generations { young: HashMap::new(), old: HashMap::new() };
@@ -78,11 +78,11 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
     }
 
     /// Counts one, unless the minute is used up.
-    pub(crate) fn take(&self, key: impl Into<K>) -> Result<Left> {
+    pub(crate) fn take(&self, key: impl Into<K>) -> Result<RateLimitStatus> {
         self.take_at(key.into(), Instant::now())
     }
 
-    fn take_at(&self, key: K, now: Instant) -> Result<Left> {
+    fn take_at(&self, key: K, now: Instant) -> Result<RateLimitStatus> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let window = windows.entry(key, now);
         if window.count >= self.per_minute {
@@ -92,9 +92,9 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
         Ok(self.left(*window, now))
     }
 
-    fn left(&self, window: Window, now: Instant) -> Left {
+    fn left(&self, window: RateWindow, now: Instant) -> RateLimitStatus {
         let rest = WINDOW.saturating_sub(now.duration_since(window.began));
-        Left {
+        RateLimitStatus {
             policy: self.policy,
             per_minute: self.per_minute,
             remaining: self.per_minute.saturating_sub(window.count),
@@ -102,7 +102,7 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
         }
     }
 
-    fn refuse(&self, window: Window, now: Instant) -> Error {
+    fn refuse(&self, window: RateWindow, now: Instant) -> Error {
         let left = self.left(window, now);
         let message = format!("Too many attempts: {} in a minute are taken.", self.per_minute);
         let hint = format!("Wait {} seconds, then try again.", left.reset);
@@ -125,14 +125,14 @@ impl<K: Eq + Hash + Clone> Slot<'_, K> {
 
 impl<K: Eq + Hash + Clone> Generations<K> {
     /// The window that the key is in, if its minute is not over.
-    fn current(&self, key: &K, now: Instant) -> Option<&Window> {
+    fn current(&self, key: &K, now: Instant) -> Option<&RateWindow> {
         let window = self.young.get(key).or_else(|| self.old.get(key));
         window.filter(|window| now.duration_since(window.began) < WINDOW)
     }
 
     /// The window that the key is in, or a new one.
-    fn entry(&mut self, key: K, now: Instant) -> &mut Window {
-        let fresh = Window { began: now, count: 0 };
+    fn entry(&mut self, key: K, now: Instant) -> &mut RateWindow {
+        let fresh = RateWindow { began: now, count: 0 };
         let kept = self.current(&key, now).copied().unwrap_or(fresh);
         if self.young.len() >= CAPACITY && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
@@ -143,9 +143,9 @@ impl<K: Eq + Hash + Clone> Generations<K> {
     }
 }
 
-// === impl Network ===
+// === impl ClientNetwork ===
 
-impl From<IpAddr> for Network {
+impl From<IpAddr> for ClientNetwork {
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(v6) => {
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn a_minute_holds_so_many_and_the_next_one_as_many_again() {
-        let limiter: Limiter<u32> = Limiter::new("test", 2);
-        let left = |remaining, reset| Left { policy: "test", per_minute: 2, remaining, reset };
+        let limiter: RateLimiter<u32> = RateLimiter::new("test", 2);
+        let left = |remaining, reset| RateLimitStatus { policy: "test", per_minute: 2, remaining, reset };
         let began = Instant::now();
         let later = |millis| began + Duration::from_millis(millis);
         assert_eq!(limiter.take_at(1, began), Ok(left(1, 60)));
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_is_given_back_does_not_count() {
-        let limiter: Limiter<u32> = Limiter::new("test", 2);
+        let limiter: RateLimiter<u32> = RateLimiter::new("test", 2);
         let (first, second) = (limiter.reserve(1_u32).unwrap(), limiter.reserve(1_u32).unwrap());
         assert!(limiter.reserve(1_u32).is_err(), "two are being judged");
         first.give_back();
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_what_is_in_use_is_remembered() {
-        let limiter: Limiter<usize> = Limiter::new("test", 3 * u32::try_from(CAPACITY).unwrap());
+        let limiter: RateLimiter<usize> = RateLimiter::new("test", 3 * u32::try_from(CAPACITY).unwrap());
         for key in 1..10 * CAPACITY {
             let _ = limiter.take(key);
             let last = limiter.take(0_usize);
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn an_address_counts_with_its_network() {
-        let network = |text: &str| Network::from(text.parse::<IpAddr>().unwrap());
+        let network = |text: &str| ClientNetwork::from(text.parse::<IpAddr>().unwrap());
         assert_eq!(network("2001:db8:1:2:3:4:5:6"), network("2001:db8:1:2::"));
         assert_ne!(network("2001:db8:1:2::"), network("2001:db8:1:3::"));
         assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));

@@ -1,7 +1,6 @@
 //! Who asks, and what they may do.
 
 pub(crate) mod access;
-mod attempts;
 mod authenticate;
 mod cache;
 mod card_key;
@@ -9,22 +8,23 @@ mod folder;
 pub(crate) mod limiter;
 pub(crate) mod password;
 mod principal;
+mod request_limits;
 mod rotation;
 mod seal;
 mod session;
 mod table;
 pub(crate) mod token;
 
-pub(crate) use attempts::Attempts;
-pub(crate) use authenticate::Guard;
-pub(crate) use cache::{By, Cache};
+pub(crate) use authenticate::CredentialGuard;
+pub(crate) use cache::{CredentialCache, CredentialLookup};
 pub use card_key::CardKey;
-pub(crate) use folder::Folder;
-pub use limiter::Left;
-pub(crate) use principal::{ANONYMOUS, Proof};
-pub use principal::{Principal, Who};
-pub use seal::Broken;
-pub(crate) use seal::Seal;
-pub(crate) use session::Logins;
-pub use session::{LinkTarget, Session};
-pub use table::{Action, Column, Verdict, verdict};
+pub(crate) use folder::IdentityFolder;
+pub use limiter::RateLimitStatus;
+pub(crate) use principal::{ANONYMOUS, PresentedCredential};
+pub use principal::{Principal, PrincipalKind};
+pub(crate) use request_limits::RequestLimits;
+pub(crate) use seal::SealingKey;
+pub use seal::UnsealError;
+pub(crate) use session::LoginLinks;
+pub use session::{LinkTarget, SignedInSession};
+pub use table::{AccessVerdict, Action, RoleColumn, verdict};

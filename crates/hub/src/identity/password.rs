@@ -13,9 +13,9 @@ use crate::{Error, Result, control::check};
 const MEMORY_KIB: u32 = 19 * 1024;
 const PASSES: u32 = 2;
 /// So many are computed at the same time; the others wait.
-const AT_ONCE: usize = 2;
+const MAX_CONCURRENT: usize = 2;
 /// So many may wait; more are told to come back.
-const WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Shorter ones are guessed; longer ones are work for nothing.
 const MIN: usize = 12;
 const MAX: usize = 1024;
@@ -40,7 +40,7 @@ pub(crate) fn check_new(field: &str, password: &Secret<String>) -> Result<()> {
 
 impl Passwords {
     pub(crate) fn new() -> Self {
-        Self { turns: Semaphore::new(AT_ONCE), seats: Semaphore::new(AT_ONCE + WAITING) }
+        Self { turns: Semaphore::new(MAX_CONCURRENT), seats: Semaphore::new(MAX_CONCURRENT + MAX_WAITING) }
     }
 
     /// The hash of a new password, in the PHC format.

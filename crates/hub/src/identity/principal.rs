@@ -2,12 +2,12 @@
 
 use attache_protocol::{
     AgentId, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
-    rules::run::Worker,
+    rules::run::WorkerRef,
     secret::SecretHash,
-    wire::key::{Role, Scope},
+    wire::key::{KeyScope, Role},
 };
 
-use attache_store::record::{RuntimeKind, people::User};
+use attache_store::record::{RuntimeKind, user::UserRecord};
 
 use crate::{Error, Result};
 
@@ -15,28 +15,28 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     pub tenant: TenantId,
-    pub who: Who,
+    pub who: PrincipalKind,
     /// The person for whom they act: a key's user, an agent's owner. `None`: nobody in particular.
     pub user: Option<UserId>,
     /// What an agent's owner may do now: the agent may do no more. `None` for people, and where nobody owns the agent.
     pub(crate) owner_role: Option<Role>,
     /// `None`: everything that the role may do.
-    pub scopes: Option<Vec<Scope>>,
+    pub scopes: Option<Vec<KeyScope>>,
     /// When the credential ends; what is made with it ends no later.
     pub(crate) ends_at: Option<Timestamp>,
     /// By which the credential is looked up again while a stream is open.
-    pub(crate) proof: Proof,
+    pub(crate) proof: PresentedCredential,
 }
 
 /// What a caller showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Proof {
+pub(crate) enum PresentedCredential {
     /// A key, a runtime's token or a session.
     Secret(SecretHash),
     /// A key or session that made what is redeemed now.
     Maker(KeyId),
     /// A token of this key, which is worth the less of what it says and of what the key is worth now.
-    Token { key: KeyId, role: Role, scopes: Option<Vec<Scope>>, expires_at: Timestamp },
+    Token { key: KeyId, role: Role, scopes: Option<Vec<KeyScope>>, expires_at: Timestamp },
     /// A token that a run was given with its claim.
     Run { tenant: TenantId, run: RunId, epoch: i64, expires_at: Timestamp },
     /// The hub itself works for an agent, as this runtime.
@@ -49,7 +49,7 @@ pub(crate) enum Proof {
 pub(crate) const ANONYMOUS: &str = "anonymous";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum PrincipalKind {
     /// A person, by API key or console session.
     Key { key: KeyId, role: Role },
     /// What works for one agent: a paired device, or the agent itself with the key that it was registered with.
@@ -68,14 +68,17 @@ impl Principal {
     /// As the log shows it.
     pub fn actor(&self) -> String {
         match self.who {
-            Who::Key { key, .. } => format!("key:{key}"),
-            Who::Runtime { runtime, kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => format!("runtime:{runtime}"),
+            PrincipalKind::Key { key, .. } => format!("key:{key}"),
+            PrincipalKind::Runtime { runtime, kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => {
+                format!("runtime:{runtime}")
+            }
             // What an agent asked for stays its own when it is registered again with another key.
-            Who::Runtime { agent, kind: RuntimeKind::AgentKey, .. } | Who::Outside { agent, .. } => {
+            PrincipalKind::Runtime { agent, kind: RuntimeKind::AgentKey, .. }
+            | PrincipalKind::Outside { agent, .. } => {
                 format!("agent:{agent}")
             }
-            Who::Run { run, .. } => format!("run:{run}"),
-            Who::Anonymous { .. } => ANONYMOUS.to_owned(),
+            PrincipalKind::Run { run, .. } => format!("run:{run}"),
+            PrincipalKind::Anonymous { .. } => ANONYMOUS.to_owned(),
         }
     }
 
@@ -96,28 +99,36 @@ impl Principal {
     /// The person's key or session.
     pub(crate) const fn key(&self) -> Option<KeyId> {
         match self.who {
-            Who::Key { key, .. } => Some(key),
-            Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => None,
+            PrincipalKind::Key { key, .. } => Some(key),
+            PrincipalKind::Runtime { .. }
+            | PrincipalKind::Outside { .. }
+            | PrincipalKind::Run { .. }
+            | PrincipalKind::Anonymous { .. } => None,
         }
     }
 
     /// The role of a person; devices and agents have none.
     pub const fn role(&self) -> Option<Role> {
         match self.who {
-            Who::Key { role, .. } => Some(role),
-            Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => None,
+            PrincipalKind::Key { role, .. } => Some(role),
+            PrincipalKind::Runtime { .. }
+            | PrincipalKind::Outside { .. }
+            | PrincipalKind::Run { .. }
+            | PrincipalKind::Anonymous { .. } => None,
         }
     }
 
     /// What outlives a token must not be made with one: keys, passwords, tokens, ways to sign in.
     pub(crate) fn lasting(&self) -> Result<()> {
         match self.proof {
-            Proof::Secret(_) | Proof::Maker(_) => Ok(()),
-            Proof::Nothing { .. } | Proof::Here { .. } => {
+            PresentedCredential::Secret(_) | PresentedCredential::Maker(_) => Ok(()),
+            PresentedCredential::Nothing { .. } | PresentedCredential::Here { .. } => {
                 Err(Error::unauthenticated("The request carries no credential."))
             }
-            Proof::Run { .. } => Err(Error::forbidden("A run's token may not make anything that outlives the run.")),
-            Proof::Token { .. } => {
+            PresentedCredential::Run { .. } => {
+                Err(Error::forbidden("A run's token may not make anything that outlives the run."))
+            }
+            PresentedCredential::Token { .. } => {
                 Err(Error::forbidden("A short-lived token may not make keys, tokens or ways to sign in.")
                     .hint("Use the API key that the token was made with."))
             }
@@ -136,7 +147,7 @@ impl Principal {
     /// An agent's key sees and calls what its person may; whoever may do less makes none.
     pub(crate) fn may_see_and_call(&self) -> Result<()> {
         let has = |scope| self.scopes.as_ref().is_none_or(|scopes| scopes.contains(&scope));
-        match has(Scope::Read) && has(Scope::Call) {
+        match has(KeyScope::Read) && has(KeyScope::Call) {
             true => Ok(()),
             false => {
                 Err(Error::forbidden("An agent's own key sees and calls, and this key's scopes do not allow both.")
@@ -146,7 +157,7 @@ impl Principal {
     }
 
     /// Whether this is another person whose role is above the caller's: nobody acts for such a one.
-    pub(crate) fn is_below(&self, user: &User) -> bool {
+    pub(crate) fn is_below(&self, user: &UserRecord) -> bool {
         self.user != Some(user.id) && self.role().is_none_or(|own| user.role > own)
     }
 
@@ -158,11 +169,12 @@ impl Principal {
     /// The runtime and its agent; an error for people.
     pub(crate) fn device(&self) -> Result<(RuntimeId, AgentId)> {
         match self.who {
-            Who::Runtime { runtime, agent, kind: _ } => Ok((runtime, agent)),
-            Who::Key { .. } | Who::Outside { .. } | Who::Run { .. } | Who::Anonymous { .. } => {
-                Err(Error::forbidden("Only a paired runtime may do this.")
-                    .hint("Send the runtime's token as `X-Runtime-Token: rt_…`."))
-            }
+            PrincipalKind::Runtime { runtime, agent, kind: _ } => Ok((runtime, agent)),
+            PrincipalKind::Key { .. }
+            | PrincipalKind::Outside { .. }
+            | PrincipalKind::Run { .. }
+            | PrincipalKind::Anonymous { .. } => Err(Error::forbidden("Only a paired runtime may do this.")
+                .hint("Send the runtime's token as `X-Runtime-Token: rt_…`.")),
         }
     }
 
@@ -170,20 +182,20 @@ impl Principal {
     /// channel.
     pub(crate) fn over_http(&self) -> Result<()> {
         match self.who {
-            Who::Runtime { kind: RuntimeKind::AgentKey, .. } => {
+            PrincipalKind::Runtime { kind: RuntimeKind::AgentKey, .. } => {
                 Err(Error::forbidden("An agent with a key of its own works over its channel.")
                     .hint("Open a WebSocket at /api/a2a/connect or /api/envelope/ws with the same key."))
             }
-            Who::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. }
-            | Who::Key { .. }
-            | Who::Outside { .. }
-            | Who::Run { .. }
-            | Who::Anonymous { .. } => Ok(()),
+            PrincipalKind::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. }
+            | PrincipalKind::Key { .. }
+            | PrincipalKind::Outside { .. }
+            | PrincipalKind::Run { .. }
+            | PrincipalKind::Anonymous { .. } => Ok(()),
         }
     }
 
-    pub(crate) fn worker(&self, epoch: Option<i64>) -> Result<Worker> {
+    pub(crate) fn worker(&self, epoch: Option<i64>) -> Result<WorkerRef> {
         let (runtime, _) = self.device()?;
-        Ok(Worker { runtime, epoch })
+        Ok(WorkerRef { runtime, epoch })
     }
 }

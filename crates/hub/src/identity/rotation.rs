@@ -6,14 +6,14 @@ use attache_protocol::{
     secret::{Kind, SecretHash},
 };
 use attache_store::{
-    Context,
-    record::{Credential, RuntimeKind, TokenChange, TokenState},
+    WriteContext,
+    record::{RuntimeKind, StoredCredential, TokenChange, TokenState},
 };
 
 use crate::{
     Error, Handle, Principal, Result,
     error::about,
-    identity::{By, Proof, Who},
+    identity::{CredentialLookup, PresentedCredential, PrincipalKind},
     options::OnTokenReuse,
 };
 
@@ -22,7 +22,7 @@ use crate::{
 impl Handle {
     /// The next token of a device whose present one is old enough. What was offered before and never used is void.
     pub(crate) async fn next_token(&self, by: &Principal) -> Result<Option<Secret<String>>> {
-        let Who::Runtime { runtime, kind: RuntimeKind::Device, .. } = by.who else { return Ok(None) };
+        let PrincipalKind::Runtime { runtime, kind: RuntimeKind::Device, .. } = by.who else { return Ok(None) };
         let found = self.store().runtime(by.tenant, runtime).await.map_err(about("runtime"))?;
         let since = found.token_rotated_at.unwrap_or(found.attached_at);
         if self.now().since(since) < self.options().token_rotation {
@@ -37,12 +37,12 @@ impl Handle {
     /// Whether the token is still good, and what its use means.
     pub(super) async fn check_token(
         &self,
-        proof: &Proof,
+        proof: &PresentedCredential,
         (runtime, agent): (RuntimeId, AgentId),
         token: TokenState,
     ) -> Result<()> {
         match (token, proof) {
-            (TokenState::Offered, Proof::Secret(secret)) => {
+            (TokenState::Offered, PresentedCredential::Secret(secret)) => {
                 let adopted = self.store().change_token(runtime, TokenChange::Adopt(*secret), self.now()).await;
                 adopted.map_err(about("runtime"))?;
                 self.credentials().forget_agent(agent);
@@ -56,7 +56,9 @@ impl Handle {
 
     /// Somebody signed in with a token that its runtime does not use any more.
     pub(super) async fn note_token_reuse(&self, secret: SecretHash) {
-        let Ok(Credential::Runtime { tenant, runtime, agent, .. }) = self.credential(By::Secret(secret)).await else {
+        let Ok(StoredCredential::Runtime { tenant, runtime, agent, .. }) =
+            self.credential(CredentialLookup::Secret(secret)).await
+        else {
             return;
         };
         tracing::warn!(runtime.id = %runtime, "a replaced runtime token was used");
@@ -64,7 +66,7 @@ impl Handle {
         let noted = match self.options().on_token_reuse {
             OnTokenReuse::Refuse => noted,
             OnTokenReuse::Revoke => {
-                let context = Context::new(tenant, Context::SYSTEM, self.now());
+                let context = WriteContext::new(tenant, WriteContext::SYSTEM, self.now());
                 let revoked = self.store().revoke_runtime(context, runtime).await.map(drop);
                 self.credentials().forget_agent(agent);
                 noted.and(revoked)

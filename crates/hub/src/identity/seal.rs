@@ -10,16 +10,16 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 const VERSION: u8 = 1;
 
 /// AES-256-GCM under the hub's own key, with a random nonce for each value.
-pub(crate) struct Seal(LessSafeKey);
+pub(crate) struct SealingKey(LessSafeKey);
 
 /// It was not sealed by this hub for this use, or was changed since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("what was sealed cannot be opened: the hub's seal.key was replaced, or the value was changed")]
-pub struct Broken;
+pub struct UnsealError;
 
-// === impl Seal ===
+// === impl SealingKey ===
 
-impl Seal {
+impl SealingKey {
     pub(crate) fn new(key: &Secret<[u8; 32]>) -> Self {
         let key = UnboundKey::new(&AES_256_GCM, key.expose()).expect("a key of AES-256 is 32 bytes long");
         Self(LessSafeKey::new(key))
@@ -36,24 +36,24 @@ impl Seal {
         [&[VERSION], &nonce[..], &sealed].concat()
     }
 
-    pub(crate) fn unseal(&self, context: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, Broken> {
-        let (version, rest) = sealed.split_first().ok_or(Broken)?;
-        let (nonce, rest) = rest.split_first_chunk::<NONCE_LEN>().ok_or(Broken)?;
+    pub(crate) fn unseal(&self, context: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, UnsealError> {
+        let (version, rest) = sealed.split_first().ok_or(UnsealError)?;
+        let (nonce, rest) = rest.split_first_chunk::<NONCE_LEN>().ok_or(UnsealError)?;
         if *version != VERSION {
-            return Err(Broken);
+            return Err(UnsealError);
         }
         let mut opened = rest.to_vec();
         let plain = self
             .0
             .open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(context.as_bytes()), &mut opened)
-            .map_err(|_| Broken)?
+            .map_err(|_| UnsealError)?
             .len();
         opened.truncate(plain);
         Ok(Secret::new(opened))
     }
 }
 
-impl fmt::Debug for Seal {
+impl fmt::Debug for SealingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seal(***)")
     }
@@ -66,23 +66,23 @@ mod tests {
     #[test]
     fn only_the_same_key_and_use_open_what_was_sealed() {
         let env = Env::seeded(7);
-        let seal = Seal::new(&Secret::new([1; 32]));
+        let seal = SealingKey::new(&Secret::new([1; 32]));
         let sealed = seal.seal(&env, "push", b"token-of-a-subscriber");
         assert_eq!(seal.unseal("push", &sealed).unwrap().expose(), b"token-of-a-subscriber");
-        assert_eq!(seal.unseal("peer", &sealed), Err(Broken));
-        assert_eq!(Seal::new(&Secret::new([2; 32])).unseal("push", &sealed), Err(Broken));
+        assert_eq!(seal.unseal("peer", &sealed), Err(UnsealError));
+        assert_eq!(SealingKey::new(&Secret::new([2; 32])).unseal("push", &sealed), Err(UnsealError));
         for place in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[place] ^= 1;
-            assert_eq!(seal.unseal("push", &changed), Err(Broken), "{place}");
-            assert_eq!(seal.unseal("push", &sealed[..place]), Err(Broken), "{place}");
+            assert_eq!(seal.unseal("push", &changed), Err(UnsealError), "{place}");
+            assert_eq!(seal.unseal("push", &sealed[..place]), Err(UnsealError), "{place}");
         }
     }
 
     #[test]
     fn the_same_value_never_looks_the_same() {
         let env = Env::seeded(7);
-        let seal = Seal::new(&Secret::new([1; 32]));
+        let seal = SealingKey::new(&Secret::new([1; 32]));
         let first = seal.seal(&env, "push", b"");
         let second = seal.seal(&env, "push", b"");
         assert_ne!(first, second);
@@ -92,6 +92,6 @@ mod tests {
 
     #[test]
     fn a_seal_shows_nothing_of_its_key() {
-        assert_eq!(format!("{:?}", Seal::new(&Secret::new([1; 32]))), "Seal(***)");
+        assert_eq!(format!("{:?}", SealingKey::new(&Secret::new([1; 32]))), "Seal(***)");
     }
 }

@@ -10,16 +10,16 @@ use attache_protocol::{
     KeyId, Secret, TenantId, Timestamp, UserId,
     secret::{Kind, SecretHash},
     wire::{
-        key::{Role, Scope},
+        key::{KeyScope, Role},
         session::LoginLinkRequest,
         system::LoginLink,
     },
 };
 use attache_store::{
-    Context,
+    WriteContext,
     record::{
-        AuditEvent, NewKey, Opening,
-        people::{User, UserRef},
+        AuditEvent, NewKey, SessionOpening,
+        user::{UserRecord, UserRef},
     },
 };
 
@@ -27,7 +27,7 @@ use crate::{
     Error, Handle, Result,
     control::check,
     error::about,
-    identity::{Action, Principal, Proof, Verdict, Who},
+    identity::{AccessVerdict, Action, PresentedCredential, Principal, PrincipalKind},
 };
 
 /// Links that wait at the same time; the oldest give way.
@@ -35,7 +35,7 @@ const CAPACITY: usize = 256;
 
 /// A browser that is signed in. The secret belongs into a cookie and nowhere else.
 #[derive(Debug, Clone)]
-pub struct Session {
+pub struct SignedInSession {
     pub secret: Secret<String>,
     pub principal: Principal,
     pub expires_at: Timestamp,
@@ -51,10 +51,10 @@ pub struct LinkTarget {
 
 /// Links that nobody has used yet. They live in memory only: after a restart a person makes a new one.
 #[derive(Debug, Default)]
-pub(crate) struct Logins(Mutex<HashMap<SecretHash, Pending>>);
+pub(crate) struct LoginLinks(Mutex<HashMap<SecretHash, PendingLogin>>);
 
 #[derive(Debug, Clone)]
-struct Pending {
+struct PendingLogin {
     /// Who made the link.
     maker: Principal,
     user: Option<UserId>,
@@ -67,7 +67,7 @@ struct NewSession {
     tenant: TenantId,
     user: Option<UserId>,
     role: Role,
-    scopes: Option<Vec<Scope>>,
+    scopes: Option<Vec<KeyScope>>,
     opener: Option<KeyId>,
     from: IpAddr,
 }
@@ -83,7 +83,7 @@ impl Handle {
         let own = by.role().ok_or_else(|| Error::forbidden("Only a person may sign in."))?;
         let user = match (&request.user, by.user) {
             // Who may not make links for others learns nothing of them, not even that they are there.
-            (Some(user), own) if allowed != Verdict::Yes => {
+            (Some(user), own) if allowed != AccessVerdict::Yes => {
                 let found = self.named_user(by, "user", user).await.ok().filter(|found| own == Some(found.id));
                 Some(found.ok_or_else(|| Error::forbidden("Only an admin makes login links for others."))?)
             }
@@ -104,7 +104,7 @@ impl Handle {
         let expires_at = expires_at.unwrap_or_else(|| self.now());
         let event = AuditEvent::LoginLinkCreated { user, role: target.role, expires_at };
         self.store().record_event(self.context(by), event).await.map_err(about("user"))?;
-        let pending = Pending { maker: by.clone(), user, target: target.clone(), expires_at };
+        let pending = PendingLogin { maker: by.clone(), user, target: target.clone(), expires_at };
         self.logins().add(token.hash(), pending, self.now());
         Ok(LoginLink {
             url: format!("{}/login?token={}", self.origin(), token.expose()),
@@ -121,16 +121,16 @@ impl Handle {
     }
 
     /// Uses a link's token up and opens a session.
-    pub async fn redeem_login(&self, token: &str, from: IpAddr) -> Result<Session> {
+    pub async fn redeem_login(&self, token: &str, from: IpAddr) -> Result<SignedInSession> {
         let pending = self.logins().take(SecretHash::of(token), self.now());
-        let Some(Pending { maker, user, target, .. }) = pending else {
+        let Some(PendingLogin { maker, user, target, .. }) = pending else {
             // Somebody who guesses is told so only a few times a minute.
             self.attempts().failed(from)?;
             return Err(expired_link());
         };
         // A key that was revoked since, or that may do less now, opens no session or a lesser one.
         let now = self.recheck(&maker).await.map_err(|_| expired_link())?;
-        let Who::Key { key, role } = now.who else { return Err(expired_link()) };
+        let PrincipalKind::Key { key, role } = now.who else { return Err(expired_link()) };
         let role = role.min(target.role);
         let new = NewSession { tenant: now.tenant, user, role, scopes: now.scopes, opener: Some(key), from };
         self.open_session(new)
@@ -141,7 +141,7 @@ impl Handle {
     /// Opens a session for whoever knows the password. Unknown names, people without a password and wrong passwords are
     /// one answer, after the same work. A few failures a minute are taken per address, and fewer for one name from one
     /// address: nobody locks the right person out from elsewhere.
-    pub async fn sign_in(&self, name: &str, password: &Secret<String>, from: IpAddr) -> Result<Session> {
+    pub async fn sign_in(&self, name: &str, password: &Secret<String>, from: IpAddr) -> Result<SignedInSession> {
         let name = name.trim().to_lowercase();
         let attempts = self.attempts();
         // What cannot be a name is counted as one, so that nobody fills the memory with them.
@@ -169,7 +169,7 @@ impl Handle {
     }
 
     /// The person with this name, if the password is theirs.
-    async fn judge_password(&self, name: &str, password: &Secret<String>) -> Result<Option<User>> {
+    async fn judge_password(&self, name: &str, password: &Secret<String>) -> Result<Option<UserRecord>> {
         let user = match check::is_name(name) {
             true => self.store().user(self.tenant(), UserRef::Name(name.to_owned())).await,
             false => Err(attache_store::Error::NotFound),
@@ -184,12 +184,12 @@ impl Handle {
         Ok(user.filter(|_| known))
     }
 
-    async fn open_session(&self, new: NewSession) -> Result<Session> {
+    async fn open_session(&self, new: NewSession) -> Result<SignedInSession> {
         let NewSession { tenant, user, role, scopes, opener, from } = new;
         let secret = Kind::Session.generate(self.env());
         let key = NewKey {
             id: self.env().key_id(),
-            opening: Some(Opening { opener, address: Some(from.to_string()) }),
+            opening: Some(SessionOpening { opener, address: Some(from.to_string()) }),
             agent: None,
             name: "console".to_owned(),
             role,
@@ -198,17 +198,19 @@ impl Handle {
             secret: secret.hash(),
             expires_at: Some(self.now().plus(self.options().session_lifetime())),
         };
-        let context = Context::new(tenant, format!("key:{}", key.id), self.now()).for_user(user);
+        let context = WriteContext::new(tenant, format!("key:{}", key.id), self.now()).for_user(user);
         let key = self.store().create_key(context, key).await.map_err(about("user"))?;
-        let (proof, ends_at) = (Proof::Secret(secret.hash()), key.expires_at);
-        let who = Who::Key { key: key.id, role };
+        let (proof, ends_at) = (PresentedCredential::Secret(secret.hash()), key.expires_at);
+        let who = PrincipalKind::Key { key: key.id, role };
         let principal = Principal { tenant, who, user, owner_role: None, scopes, ends_at, proof };
-        Ok(Session { secret, principal, expires_at: ends_at.unwrap_or_else(|| self.now()) })
+        Ok(SignedInSession { secret, principal, expires_at: ends_at.unwrap_or_else(|| self.now()) })
     }
 
     /// Ends the session behind the principal.
     pub async fn logout(&self, by: &Principal) -> Result<()> {
-        let Who::Key { key, .. } = by.who else { return Err(Error::forbidden("Only a person can sign out.")) };
+        let PrincipalKind::Key { key, .. } = by.who else {
+            return Err(Error::forbidden("Only a person can sign out."));
+        };
         self.revoke(by, key).await.map(drop)
     }
 }
@@ -218,10 +220,10 @@ fn expired_link() -> Error {
         .hint("Make a new one: `attache login`, or POST /api/v1/login-links with an owner's key.")
 }
 
-// === impl Logins ===
+// === impl LoginLinks ===
 
-impl Logins {
-    fn add(&self, token: SecretHash, pending: Pending, now: Timestamp) {
+impl LoginLinks {
+    fn add(&self, token: SecretHash, pending: PendingLogin, now: Timestamp) {
         let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         links.retain(|_, link| link.expires_at > now);
         if links.len() >= CAPACITY {
@@ -236,7 +238,7 @@ impl Logins {
         links.get(&token).filter(|link| link.expires_at > now).map(|link| link.target.clone())
     }
 
-    fn take(&self, token: SecretHash, now: Timestamp) -> Option<Pending> {
+    fn take(&self, token: SecretHash, now: Timestamp) -> Option<PendingLogin> {
         let link = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&token)?;
         (link.expires_at > now).then_some(link)
     }

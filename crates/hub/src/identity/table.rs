@@ -3,12 +3,12 @@
 //! A person's own things are those of the same user. A key that belongs to nobody in particular has those that belong to
 //! nobody. A key with scopes may do what both its role and its scopes allow.
 
-use attache_protocol::wire::key::{Role, Scope};
+use attache_protocol::wire::key::{KeyScope, Role};
 use attache_store::record::RuntimeKind;
 
 use crate::{
     Error, Result,
-    identity::{Principal, Who},
+    identity::{Principal, PrincipalKind},
 };
 
 macro_rules! actions {
@@ -91,7 +91,7 @@ actions! {
 
 /// What the table says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AccessVerdict {
     Yes,
     /// Only what belongs to the caller: a person's agents, keys and own entry, a runtime's claims and their conversations,
     /// the runs that an agent asked for.
@@ -101,7 +101,7 @@ pub enum Verdict {
 
 /// A column of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
+pub enum RoleColumn {
     Role(Role),
     /// A registered agent with its own key.
     AgentKey,
@@ -113,50 +113,50 @@ pub enum Column {
 }
 
 /// The cell of the table.
-pub const fn verdict(column: Column, action: Action) -> Verdict {
+pub const fn verdict(column: RoleColumn, action: Action) -> AccessVerdict {
+    use AccessVerdict::{No, Own, Yes};
     use Action as A;
-    use Verdict::{No, Own, Yes};
     match action {
         A::SeeAgents => match column {
-            Column::Role(_) | Column::AgentKey | Column::Run => Yes,
-            Column::Runtime | Column::Anonymous => No,
+            RoleColumn::Role(_) | RoleColumn::AgentKey | RoleColumn::Run => Yes,
+            RoleColumn::Runtime | RoleColumn::Anonymous => No,
         },
         A::SeeRuntimes | A::ListConversations | A::SeePermissions | A::SeeGrants => match column {
-            Column::Role(_) => Yes,
-            Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
+            RoleColumn::Role(_) => Yes,
+            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
         },
         A::SeeRuns => match column {
-            Column::Role(_) => Yes,
-            Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => Own,
+            RoleColumn::Role(_) => Yes,
+            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => Own,
         },
         A::SeeConversations | A::SeeArtifacts => match column {
-            Column::Role(_) => Yes,
-            Column::AgentKey | Column::Runtime => Own,
-            Column::Run | Column::Anonymous => No,
+            RoleColumn::Role(_) => Yes,
+            RoleColumn::AgentKey | RoleColumn::Runtime => Own,
+            RoleColumn::Run | RoleColumn::Anonymous => No,
         },
         A::SeeChannels | A::SeeDeliveries | A::SeeDelegations => match column {
-            Column::Role(_) => Yes,
-            Column::AgentKey => Own,
-            Column::Runtime | Column::Run | Column::Anonymous => No,
+            RoleColumn::Role(_) => Yes,
+            RoleColumn::AgentKey => Own,
+            RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
         },
         A::CreateRun => match column {
-            Column::Role(Role::Owner | Role::Admin | Role::Operator) | Column::AgentKey => Yes,
-            Column::Run | Column::Anonymous => Own,
-            Column::Role(Role::Viewer) | Column::Runtime => No,
+            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) | RoleColumn::AgentKey => Yes,
+            RoleColumn::Run | RoleColumn::Anonymous => Own,
+            RoleColumn::Role(Role::Viewer) | RoleColumn::Runtime => No,
         },
         A::OpenTunnel | A::PublishDelegation | A::SeeDeliverySecret => match column {
-            Column::Role(Role::Owner | Role::Admin | Role::Operator) | Column::AgentKey => Own,
-            Column::Role(Role::Viewer) | Column::Runtime | Column::Run | Column::Anonymous => No,
+            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) | RoleColumn::AgentKey => Own,
+            RoleColumn::Role(Role::Viewer) | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
         },
         A::CancelRun | A::GiveInput => match column {
-            Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            Column::AgentKey | Column::Run | Column::Anonymous => Own,
-            Column::Role(Role::Viewer) | Column::Runtime => No,
+            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
+            RoleColumn::AgentKey | RoleColumn::Run | RoleColumn::Anonymous => Own,
+            RoleColumn::Role(Role::Viewer) | RoleColumn::Runtime => No,
         },
         A::ResendDelivery | A::CancelDelegation => match column {
-            Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            Column::AgentKey => Own,
-            Column::Role(Role::Viewer) | Column::Runtime | Column::Run | Column::Anonymous => No,
+            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
+            RoleColumn::AgentKey => Own,
+            RoleColumn::Role(Role::Viewer) | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
         },
         A::EditAgent
         | A::ArchiveAgent
@@ -165,9 +165,13 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
         | A::RevokeRuntime
         | A::DeleteRun
         | A::DeleteConversation => match column {
-            Column::Role(Role::Owner | Role::Admin) => Yes,
-            Column::Role(Role::Operator) => Own,
-            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
+            RoleColumn::Role(Role::Owner | Role::Admin) => Yes,
+            RoleColumn::Role(Role::Operator) => Own,
+            RoleColumn::Role(Role::Viewer)
+            | RoleColumn::AgentKey
+            | RoleColumn::Runtime
+            | RoleColumn::Run
+            | RoleColumn::Anonymous => No,
         },
         A::CreateAgent
         | A::RegisterAgent
@@ -175,55 +179,63 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
         | A::RevokeGrant
         | A::CreateConversation
         | A::AddMessage => match column {
-            Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
+            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
+            RoleColumn::Role(Role::Viewer)
+            | RoleColumn::AgentKey
+            | RoleColumn::Runtime
+            | RoleColumn::Run
+            | RoleColumn::Anonymous => No,
         },
         A::UploadArtifact => match column {
-            Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            Column::Role(Role::Viewer) | Column::Run | Column::Anonymous => No,
-            Column::AgentKey | Column::Runtime => Own,
+            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
+            RoleColumn::Role(Role::Viewer) | RoleColumn::Run | RoleColumn::Anonymous => No,
+            RoleColumn::AgentKey | RoleColumn::Runtime => Own,
         },
         A::SeeKeys | A::CreateKey => match column {
-            Column::Role(Role::Owner | Role::Admin) => Yes,
-            Column::Role(Role::Operator) => Own,
-            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
+            RoleColumn::Role(Role::Owner | Role::Admin) => Yes,
+            RoleColumn::Role(Role::Operator) => Own,
+            RoleColumn::Role(Role::Viewer)
+            | RoleColumn::AgentKey
+            | RoleColumn::Runtime
+            | RoleColumn::Run
+            | RoleColumn::Anonymous => No,
         },
         A::CreateToken => match column {
-            Column::Role(_) => Yes,
-            Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
+            RoleColumn::Role(_) => Yes,
+            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
         },
         A::RevokeKey | A::SeeUsers | A::EditUser | A::SeeSessions | A::EndSession | A::CreateLoginLink => {
             match column {
-                Column::Role(Role::Owner | Role::Admin) => Yes,
-                Column::Role(Role::Operator | Role::Viewer) => Own,
-                Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
+                RoleColumn::Role(Role::Owner | Role::Admin) => Yes,
+                RoleColumn::Role(Role::Operator | Role::Viewer) => Own,
+                RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
             }
         }
         // Who may see every run may see what all of them used; an operator answers for their own.
         A::SeeUsage => match column {
-            Column::Role(Role::Owner | Role::Admin | Role::Viewer) => Yes,
-            Column::Role(Role::Operator) => Own,
-            Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
+            RoleColumn::Role(Role::Owner | Role::Admin | Role::Viewer) => Yes,
+            RoleColumn::Role(Role::Operator) => Own,
+            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
         },
         A::SeeRules | A::SetRules | A::SeeQuotas | A::SetQuota => match column {
-            Column::Role(Role::Owner | Role::Admin) => Yes,
-            Column::Role(Role::Operator | Role::Viewer)
-            | Column::AgentKey
-            | Column::Runtime
-            | Column::Run
-            | Column::Anonymous => No,
+            RoleColumn::Role(Role::Owner | Role::Admin) => Yes,
+            RoleColumn::Role(Role::Operator | Role::Viewer)
+            | RoleColumn::AgentKey
+            | RoleColumn::Runtime
+            | RoleColumn::Run
+            | RoleColumn::Anonymous => No,
         },
         A::GiveAgent | A::CreateUser | A::RemoveUser | A::SeeAudit | A::SeeMetrics => match column {
-            Column::Role(Role::Owner | Role::Admin) => Yes,
-            Column::Role(Role::Operator | Role::Viewer)
-            | Column::AgentKey
-            | Column::Runtime
-            | Column::Run
-            | Column::Anonymous => No,
+            RoleColumn::Role(Role::Owner | Role::Admin) => Yes,
+            RoleColumn::Role(Role::Operator | Role::Viewer)
+            | RoleColumn::AgentKey
+            | RoleColumn::Runtime
+            | RoleColumn::Run
+            | RoleColumn::Anonymous => No,
         },
         A::Work => match column {
-            Column::Role(_) | Column::Run | Column::Anonymous => No,
-            Column::AgentKey | Column::Runtime => Own,
+            RoleColumn::Role(_) | RoleColumn::Run | RoleColumn::Anonymous => No,
+            RoleColumn::AgentKey | RoleColumn::Runtime => Own,
         },
     }
 }
@@ -232,7 +244,7 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
 
 impl Action {
     /// The scope that a key needs for this, if it has scopes at all.
-    pub const fn scope(self) -> Scope {
+    pub const fn scope(self) -> KeyScope {
         match self {
             Self::SeeAgents
             | Self::SeeRuntimes
@@ -247,7 +259,7 @@ impl Action {
             | Self::SeeDelegations
             | Self::SeeMetrics
             | Self::SeeUsage
-            | Self::CreateToken => Scope::Read,
+            | Self::CreateToken => KeyScope::Read,
             Self::CreateRun
             | Self::CancelRun
             | Self::GiveInput
@@ -257,8 +269,8 @@ impl Action {
             | Self::OpenTunnel
             | Self::PublishDelegation
             | Self::CancelDelegation
-            | Self::SeeDeliverySecret => Scope::Call,
-            Self::DecidePermission | Self::RevokeGrant => Scope::Decide,
+            | Self::SeeDeliverySecret => KeyScope::Call,
+            Self::DecidePermission | Self::RevokeGrant => KeyScope::Decide,
             // No person's key works; the scope only says that none of the others is meant.
             Self::Work
             | Self::CreateAgent
@@ -270,7 +282,7 @@ impl Action {
             | Self::DecidePairing
             | Self::RevokeRuntime
             | Self::DeleteRun
-            | Self::DeleteConversation => Scope::Manage,
+            | Self::DeleteConversation => KeyScope::Manage,
             Self::ResendDelivery
             | Self::SeeKeys
             | Self::CreateKey
@@ -286,7 +298,7 @@ impl Action {
             | Self::SeeQuotas
             | Self::SetQuota
             | Self::SeeAudit
-            | Self::CreateLoginLink => Scope::Admin,
+            | Self::CreateLoginLink => KeyScope::Admin,
         }
     }
 }
@@ -294,60 +306,68 @@ impl Action {
 // === impl Principal ===
 
 impl Principal {
-    pub const fn column(&self) -> Column {
+    pub const fn column(&self) -> RoleColumn {
         match self.who {
-            Who::Key { role, .. } => Column::Role(role),
-            Who::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => Column::Runtime,
-            Who::Runtime { kind: RuntimeKind::AgentKey, .. } | Who::Outside { .. } => Column::AgentKey,
-            Who::Run { .. } => Column::Run,
-            Who::Anonymous { .. } => Column::Anonymous,
+            PrincipalKind::Key { role, .. } => RoleColumn::Role(role),
+            PrincipalKind::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => RoleColumn::Runtime,
+            PrincipalKind::Runtime { kind: RuntimeKind::AgentKey, .. } | PrincipalKind::Outside { .. } => {
+                RoleColumn::AgentKey
+            }
+            PrincipalKind::Run { .. } => RoleColumn::Run,
+            PrincipalKind::Anonymous { .. } => RoleColumn::Anonymous,
         }
     }
 
     /// What this caller may do, so that a page need not offer what would be refused.
-    pub fn verdict(&self, action: Action) -> Verdict {
-        if self.has_scope(action.scope()) { self.allowed(action) } else { Verdict::No }
+    pub fn verdict(&self, action: Action) -> AccessVerdict {
+        if self.has_scope(action.scope()) { self.allowed(action) } else { AccessVerdict::No }
     }
 
     /// The cell of the table; for an agent with an owner, only what its owner may do too. Work that it is given is not
     /// asked for by its owner.
-    fn allowed(&self, action: Action) -> Verdict {
+    fn allowed(&self, action: Action) -> AccessVerdict {
         let is_given = matches!(action, Action::Work | Action::UploadArtifact);
         match self.owner_role {
-            Some(role) if !is_given && verdict(Column::Role(role), action) == Verdict::No => Verdict::No,
+            Some(role) if !is_given && verdict(RoleColumn::Role(role), action) == AccessVerdict::No => {
+                AccessVerdict::No
+            }
             Some(_) | None => verdict(self.column(), action),
         }
     }
 
-    fn has_scope(&self, scope: Scope) -> bool {
+    fn has_scope(&self, scope: KeyScope) -> bool {
         self.scopes.as_ref().is_none_or(|scopes| scopes.contains(&scope))
     }
 
     /// Refuses what the table refuses. What is only the caller's own is for the action to check.
-    pub fn may(&self, action: Action) -> Result<Verdict> {
+    pub fn may(&self, action: Action) -> Result<AccessVerdict> {
         let allowed = self.allowed(action);
-        if allowed != Verdict::No && !self.has_scope(action.scope()) {
+        if allowed != AccessVerdict::No && !self.has_scope(action.scope()) {
             let hint = format!("Use a key that has the scope `{}`.", action.scope().as_str());
             return Err(Error::forbidden("This key's scopes leave this out.").hint(hint));
         }
         match (allowed, self.column()) {
-            (Verdict::No, Column::AgentKey | Column::Run) if verdict(self.column(), action) != Verdict::No => {
+            (AccessVerdict::No, RoleColumn::AgentKey | RoleColumn::Run)
+                if verdict(self.column(), action) != AccessVerdict::No =>
+            {
                 Err(Error::forbidden("The agent's owner may not do this any more, so the agent may not either."))
             }
-            (Verdict::No, Column::Runtime) => Err(Error::forbidden("A runtime's token may not do this.")
+            (AccessVerdict::No, RoleColumn::Runtime) => Err(Error::forbidden("A runtime's token may not do this.")
                 .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
-            (Verdict::No, Column::AgentKey) => Err(Error::forbidden("An agent's own key may not do this.")
+            (AccessVerdict::No, RoleColumn::AgentKey) => Err(Error::forbidden("An agent's own key may not do this.")
                 .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
-            (Verdict::No, Column::Run) => {
+            (AccessVerdict::No, RoleColumn::Run) => {
                 Err(Error::forbidden("A run's token may not do this.")
                     .hint("It asks agents, and sees what it asked for."))
             }
-            (Verdict::No, Column::Anonymous) => Err(Error::unauthenticated("The request carries no credential.")),
-            (Verdict::No, Column::Role(_)) if matches!(action, Action::Work) => {
+            (AccessVerdict::No, RoleColumn::Anonymous) => {
+                Err(Error::unauthenticated("The request carries no credential."))
+            }
+            (AccessVerdict::No, RoleColumn::Role(_)) if matches!(action, Action::Work) => {
                 Err(Error::forbidden("Only a paired runtime may do this.")
                     .hint("Send the runtime's token as `X-Runtime-Token: rt_…`."))
             }
-            (Verdict::No, Column::Role(_)) => Err(Error::forbidden("This key's role may not do this.")),
+            (AccessVerdict::No, RoleColumn::Role(_)) => Err(Error::forbidden("This key's role may not do this.")),
             (allowed, _) => Ok(allowed),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::{
     KeyId, RunId, Secret, TenantId, Timestamp, UserId,
     wire::{
-        key::{Role, Scope},
+        key::{KeyScope, Role},
         token::PublicKey,
     },
 };
@@ -28,7 +28,7 @@ const TYPE: &str = "JWT";
 const RUN_TYPE: &str = "attache-run+jwt";
 
 /// The key that signs tokens, and what it is known by.
-pub(crate) struct Signer {
+pub(crate) struct TokenSigner {
     key: Ed25519KeyPair,
     kid: String,
     /// Who issues, and whom a token must be meant for to be taken here.
@@ -38,7 +38,7 @@ pub(crate) struct Signer {
 /// What a token says. Every member is there, and no other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Claims {
+pub(crate) struct TokenClaims {
     pub(crate) iss: String,
     /// The user, or the key where it belongs to nobody in particular.
     pub(crate) sub: String,
@@ -51,13 +51,13 @@ pub(crate) struct Claims {
     pub(crate) key: KeyId,
     pub(crate) role: Role,
     /// Null: everything that the role may do.
-    pub(crate) scopes: Option<Vec<Scope>>,
+    pub(crate) scopes: Option<Vec<KeyScope>>,
 }
 
 /// What the token of a run says. Every member is there, and no other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RunClaims {
+pub(crate) struct RunTokenClaims {
     iss: String,
     /// The run.
     pub(crate) sub: RunId,
@@ -72,7 +72,7 @@ pub(crate) struct RunClaims {
 
 /// What a token is to say.
 #[derive(Debug, Clone)]
-pub(crate) struct Grant {
+pub(crate) struct TokenGrant {
     pub(crate) audience: Option<String>,
     pub(crate) at: Timestamp,
     pub(crate) ttl: Duration,
@@ -81,12 +81,12 @@ pub(crate) struct Grant {
     pub(crate) key: KeyId,
     pub(crate) user: Option<UserId>,
     pub(crate) role: Role,
-    pub(crate) scopes: Option<Vec<Scope>>,
+    pub(crate) scopes: Option<Vec<KeyScope>>,
 }
 
 /// The claim that a run's token is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RunGrant {
+pub(crate) struct RunTokenGrant {
     pub(crate) at: Timestamp,
     pub(crate) expires_at: Timestamp,
     pub(crate) tenant: TenantId,
@@ -96,7 +96,7 @@ pub(crate) struct RunGrant {
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Header {
+struct JwtHeader {
     alg: String,
     kid: String,
     typ: String,
@@ -107,9 +107,9 @@ pub(crate) fn looks_like_one(text: &str) -> bool {
     text.bytes().filter(|byte| *byte == b'.').count() == 2
 }
 
-// === impl Signer ===
+// === impl TokenSigner ===
 
-impl Signer {
+impl TokenSigner {
     pub(crate) fn new(key: Ed25519KeyPair, origin: String) -> Self {
         // RFC 7638: the digest of the key's required members, in their order, so that it needs no file of its own.
         let x = Base64UrlUnpadded::encode_string(key.public_key().as_ref());
@@ -131,9 +131,9 @@ impl Signer {
         }
     }
 
-    pub(crate) fn sign(&self, grant: Grant) -> Result<(Secret<String>, Timestamp)> {
+    pub(crate) fn sign(&self, grant: TokenGrant) -> Result<(Secret<String>, Timestamp)> {
         let expires_at = grant.at.plus(grant.ttl);
-        let claims = Claims {
+        let claims = TokenClaims {
             iss: self.origin.clone(),
             sub: grant.user.map_or_else(|| grant.key.to_string(), |user| user.to_string()),
             aud: grant.audience.unwrap_or_else(|| self.origin.clone()),
@@ -150,8 +150,8 @@ impl Signer {
     }
 
     /// Only ever meant for this hub.
-    pub(crate) fn sign_run(&self, grant: RunGrant) -> Result<Secret<String>> {
-        let claims = RunClaims {
+    pub(crate) fn sign_run(&self, grant: RunTokenGrant) -> Result<Secret<String>> {
+        let claims = RunTokenClaims {
             iss: self.origin.clone(),
             sub: grant.run,
             aud: self.origin.clone(),
@@ -170,28 +170,28 @@ impl Signer {
         Ok(Secret::new(format!("{signed}.{}", Base64UrlUnpadded::encode_string(signature.as_ref()))))
     }
 
-    fn header(&self, kind: &str) -> Header {
-        Header { alg: ALGORITHM.to_owned(), kid: self.kid.clone(), typ: kind.to_owned() }
+    fn header(&self, kind: &str) -> JwtHeader {
+        JwtHeader { alg: ALGORITHM.to_owned(), kid: self.kid.clone(), typ: kind.to_owned() }
     }
 
     /// What the token says, if we signed it, for ourselves, and its time is now. One refusal for everything else: a
     /// forger learns nothing from it.
-    pub(crate) fn verify(&self, token: &str, now: Timestamp) -> Result<Claims> {
+    pub(crate) fn verify(&self, token: &str, now: Timestamp) -> Result<TokenClaims> {
         self.read(token, now).ok_or_else(|| {
             Error::unauthenticated("The token is not valid here, or has expired.")
                 .hint("Get a new one with a key: POST /api/v1/tokens.")
         })
     }
 
-    fn read(&self, token: &str, now: Timestamp) -> Option<Claims> {
-        let claims: Claims = self.signed(TYPE, token)?;
+    fn read(&self, token: &str, now: Timestamp) -> Option<TokenClaims> {
+        let claims: TokenClaims = self.signed(TYPE, token)?;
         let is_ours = claims.iss == self.origin && claims.aud == self.origin;
         (is_ours && is_now(claims.nbf, claims.exp, now)).then_some(claims)
     }
 
     /// What the token of a run says; `None` for every other token.
-    pub(crate) fn read_run(&self, token: &str, now: Timestamp) -> Option<RunClaims> {
-        let claims: RunClaims = self.signed(RUN_TYPE, token)?;
+    pub(crate) fn read_run(&self, token: &str, now: Timestamp) -> Option<RunTokenClaims> {
+        let claims: RunTokenClaims = self.signed(RUN_TYPE, token)?;
         let is_ours = claims.iss == self.origin && claims.aud == self.origin;
         (is_ours && is_now(claims.nbf, claims.exp, now)).then_some(claims)
     }
@@ -204,7 +204,7 @@ impl Signer {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, payload) = signed.split_once('.')?;
         // The header chooses nothing: there is one algorithm and one key.
-        if decode::<Header>(header)? != self.header(kind) {
+        if decode::<JwtHeader>(header)? != self.header(kind) {
             return None;
         }
         let signature = Base64UrlUnpadded::decode_vec(signature).ok()?;
@@ -214,7 +214,7 @@ impl Signer {
     }
 }
 
-impl std::fmt::Debug for Signer {
+impl std::fmt::Debug for TokenSigner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Signer").field("kid", &self.kid).finish_non_exhaustive()
     }
@@ -246,12 +246,12 @@ mod tests {
 
     const ORIGIN: &str = "https://hub.example";
 
-    fn signer(seed: u8) -> Signer {
-        Signer::new(Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap(), ORIGIN.to_owned())
+    fn signer(seed: u8) -> TokenSigner {
+        TokenSigner::new(Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap(), ORIGIN.to_owned())
     }
 
-    fn grant(env: &Env) -> Grant {
-        Grant {
+    fn grant(env: &Env) -> TokenGrant {
+        TokenGrant {
             audience: None,
             at: env.now(),
             ttl: Duration::from_secs(900),
@@ -260,11 +260,11 @@ mod tests {
             key: env.key_id(),
             user: Some(env.user_id()),
             role: Role::Operator,
-            scopes: Some(vec![Scope::Read]),
+            scopes: Some(vec![KeyScope::Read]),
         }
     }
 
-    fn raw(signer: &Signer, header: &str, claims: &str) -> String {
+    fn raw(signer: &TokenSigner, header: &str, claims: &str) -> String {
         let signed = format!("{}.{}", Base64UrlUnpadded::encode_string(header.as_bytes()), {
             Base64UrlUnpadded::encode_string(claims.as_bytes())
         });
@@ -280,7 +280,7 @@ mod tests {
         let claims = signer.verify(token.expose(), env.now()).unwrap();
         assert_eq!(
             claims,
-            Claims {
+            TokenClaims {
                 iss: ORIGIN.to_owned(),
                 sub: grant.user.unwrap().to_string(),
                 aud: ORIGIN.to_owned(),
@@ -291,7 +291,7 @@ mod tests {
                 tenant: grant.tenant,
                 key: grant.key,
                 role: Role::Operator,
-                scopes: Some(vec![Scope::Read]),
+                scopes: Some(vec![KeyScope::Read]),
             }
         );
         assert_eq!(expires_at, Timestamp::from_millis(1_700_000_900_000));
@@ -381,7 +381,7 @@ mod tests {
     fn neither_kind_of_token_is_taken_for_the_other() {
         let (env, signer, other) = (Env::seeded(1), signer(1), signer(2));
         let (now, later) = (env.now(), env.now().plus(Duration::from_secs(900)));
-        let grant = RunGrant { at: now, expires_at: later, tenant: env.tenant_id(), run: env.run_id(), epoch: 3 };
+        let grant = RunTokenGrant { at: now, expires_at: later, tenant: env.tenant_id(), run: env.run_id(), epoch: 3 };
         let token = signer.sign_run(grant).unwrap();
         let claims = signer.read_run(token.expose(), now).unwrap();
         assert_eq!((claims.sub, claims.epoch, claims.tenant), (grant.run, 3, grant.tenant));

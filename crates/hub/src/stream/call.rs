@@ -3,7 +3,7 @@
 use attache_protocol::{
     EventKind, Json,
     wire::{
-        call::{CallId, CallResult, CallStatus, Completed, Failed, Said, said},
+        call::{CallCompletedData, CallEvent, CallFailedData, CallId, CallResult, CallStatus, call_event},
         event::Event,
     },
 };
@@ -12,12 +12,12 @@ use bytes::Bytes;
 use crate::{
     Handle, Principal, Result,
     control::about_call,
-    stream::{Followed, RunFollow, sse},
+    stream::{RunFollow, SseSource, sse},
 };
 
 /// What of a call is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
+pub enum CallDetail {
     Everything,
     /// What the agent says, without how far it is.
     Messages,
@@ -29,7 +29,7 @@ pub struct CallFollow {
     hub: Handle,
     principal: Principal,
     call: CallId,
-    shown: Shown,
+    shown: CallDetail,
     events: RunFollow,
     /// The seq of the run's last event, once it was read.
     last: Option<i64>,
@@ -54,7 +54,7 @@ impl Handle {
         &self,
         by: &Principal,
         call: CallId,
-        shown: Shown,
+        shown: CallDetail,
         after: Option<i64>,
     ) -> Result<CallFollow> {
         let events = self.follow_run(by, call.run(), after).await.map_err(about_call)?;
@@ -89,10 +89,10 @@ impl CallFollow {
     }
 
     fn frame(&self, event: &Event) -> Option<CallFrame> {
-        let (kind, data) = match said(event)? {
-            Said::Progress(_) if self.shown == Shown::Messages => return None,
-            Said::Progress(progress) => ("progress", Json::of(&progress)),
-            Said::Message(message) => ("message", Json::of(&message)),
+        let (kind, data) = match call_event(event)? {
+            CallEvent::Progress(_) if self.shown == CallDetail::Messages => return None,
+            CallEvent::Progress(progress) => ("progress", Json::of(&progress)),
+            CallEvent::Message(message) => ("message", Json::of(&message)),
         };
         Some(CallFrame { seq: event.seq, kind, data })
     }
@@ -107,17 +107,17 @@ impl CallFollow {
         };
         let CallResult { status, result, stats, error, code } = result;
         let (kind, data) = match (status, error, code) {
-            (CallStatus::Completed, ..) => ("completed", Json::of(&Completed { result, stats })),
+            (CallStatus::Completed, ..) => ("completed", Json::of(&CallCompletedData { result, stats })),
             (_, error, code) => {
                 let error = error.unwrap_or_else(|| Json::of("The call failed."));
-                ("failed", Json::of(&Failed { error, code: code.unwrap_or_else(|| "task_failed".to_owned()) }))
+                ("failed", Json::of(&CallFailedData { error, code: code.unwrap_or_else(|| "task_failed".to_owned()) }))
             }
         };
         Some(CallFrame { seq, kind, data })
     }
 }
 
-impl Followed for CallFollow {
+impl SseSource for CallFollow {
     async fn next_frame(&mut self) -> Option<Bytes> {
         self.next().await.map(|frame| sse::frame(frame.seq, frame.kind, &frame.text()))
     }

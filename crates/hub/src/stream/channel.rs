@@ -6,9 +6,9 @@ use attache_protocol::{ChannelId, wire::event::Event};
 
 use crate::{
     Handle, Principal, Result,
-    bus::{Topic, Watch},
+    bus::{Topic, TopicWatch},
     control::check,
-    identity::Guard,
+    identity::CredentialGuard,
     stream::StreamSlot,
 };
 
@@ -21,8 +21,8 @@ pub struct ChannelFollow {
     channel: ChannelId,
     after: i64,
     ready: VecDeque<Event>,
-    watch: Watch,
-    guard: Guard,
+    watch: TopicWatch,
+    guard: CredentialGuard,
     _slot: StreamSlot,
 }
 
@@ -47,7 +47,7 @@ impl Handle {
             after,
             ready: VecDeque::new(),
             watch,
-            guard: Guard::new(self, by),
+            guard: CredentialGuard::new(self, by),
             _slot: self.stream_slot(by)?,
         })
     }
@@ -63,7 +63,7 @@ impl ChannelFollow {
                 self.after = event.seq;
                 return Some(event);
             }
-            if self.guard.welcome().await.is_err() {
+            if self.guard.check_if_due().await.is_err() {
                 return None;
             }
             match self.hub.channel_page(self.principal.tenant, self.channel, self.after, check::MAX_PAGE).await {

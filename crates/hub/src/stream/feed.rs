@@ -19,19 +19,19 @@ const CAPACITY: usize = 32;
 
 /// The feeds that somebody watches.
 #[derive(Debug, Default)]
-pub(crate) struct Feeds(Mutex<HashMap<RunId, Arc<Feed>>>);
+pub(crate) struct RunFeeds(Mutex<HashMap<RunId, Arc<RunFeed>>>);
 
 /// What the watchers of one run share.
 #[derive(Debug)]
-struct Feed {
-    sender: broadcast::Sender<Batch>,
-    state: Mutex<State>,
+struct RunFeed {
+    sender: broadcast::Sender<EventBatch>,
+    state: Mutex<RunFeedState>,
     /// Told when nobody watches any more.
     abandoned: CancellationToken,
 }
 
 #[derive(Debug)]
-struct State {
+struct RunFeedState {
     /// Events up to this seq were sent, or are older than the feed.
     reached: i64,
     watchers: usize,
@@ -39,7 +39,7 @@ struct State {
 
 /// Events in order, without gaps.
 #[derive(Debug, Clone)]
-pub(crate) struct Batch {
+pub(crate) struct EventBatch {
     pub(crate) events: Arc<[Event]>,
     /// Whether the last of them is the run's last.
     pub(crate) ended: bool,
@@ -47,25 +47,25 @@ pub(crate) struct Batch {
 
 /// A watcher's place in a feed.
 #[derive(Debug)]
-pub(crate) struct Joined {
+pub(crate) struct RunFeedReader {
     hub: Handle,
     run: RunId,
-    feed: Arc<Feed>,
-    receiver: broadcast::Receiver<Batch>,
+    feed: Arc<RunFeed>,
+    receiver: broadcast::Receiver<EventBatch>,
     /// What the watcher must have read by itself before the feed's batches follow on without a gap.
     pub(crate) from: i64,
 }
 
-// === impl Feeds ===
+// === impl RunFeeds ===
 
-impl Feeds {
+impl RunFeeds {
     /// Joins the run's feed, which begins after `reached` if nobody watches yet.
-    pub(crate) fn join(&self, hub: &Handle, tenant: TenantId, run: RunId, reached: i64) -> Joined {
+    pub(crate) fn join(&self, hub: &Handle, tenant: TenantId, run: RunId, reached: i64) -> RunFeedReader {
         let mut feeds = lock(&self.0);
         let feed = feeds.entry(run).or_insert_with(|| {
-            let feed = Arc::new(Feed {
+            let feed = Arc::new(RunFeed {
                 sender: broadcast::Sender::new(CAPACITY),
-                state: Mutex::new(State { reached, watchers: 0 }),
+                state: Mutex::new(RunFeedState { reached, watchers: 0 }),
                 abandoned: CancellationToken::new(),
             });
             hub.tasks().spawn(read(hub.clone(), tenant, run, feed.clone()));
@@ -75,18 +75,18 @@ impl Feeds {
         state.watchers += 1;
         let (from, receiver) = (state.reached, feed.sender.subscribe());
         drop(state);
-        Joined { hub: hub.clone(), run, feed: feed.clone(), receiver, from }
+        RunFeedReader { hub: hub.clone(), run, feed: feed.clone(), receiver, from }
     }
 
     /// From now on the next watcher begins another feed.
-    fn remove(&self, run: RunId, feed: &Arc<Feed>) {
+    fn remove(&self, run: RunId, feed: &Arc<RunFeed>) {
         let mut feeds = lock(&self.0);
         if feeds.get(&run).is_some_and(|known| Arc::ptr_eq(known, feed)) {
             feeds.remove(&run);
         }
     }
 
-    fn leave(&self, run: RunId, feed: &Arc<Feed>) {
+    fn leave(&self, run: RunId, feed: &Arc<RunFeed>) {
         let mut feeds = lock(&self.0);
         let mut state = lock(&feed.state);
         state.watchers -= 1;
@@ -105,7 +105,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Reads for everybody until the run ends, nobody watches, or the hub drains.
-async fn read(hub: Handle, tenant: TenantId, run: RunId, feed: Arc<Feed>) {
+async fn read(hub: Handle, tenant: TenantId, run: RunId, feed: Arc<RunFeed>) {
     hub.metrics().feeds.add(1);
     let mut watch = hub.bus().watch(Topic::Run(run));
     let mut after = lock(&feed.state).reached;
@@ -117,7 +117,7 @@ async fn read(hub: Handle, tenant: TenantId, run: RunId, feed: Arc<Feed>) {
                 after = page.events.last().map_or(after, |event| event.seq);
                 let more = !page.events.is_empty();
                 if more || page.ended {
-                    feed.publish(after, Batch { events: page.events.into(), ended: page.ended });
+                    feed.publish(after, EventBatch { events: page.events.into(), ended: page.ended });
                 }
                 if page.ended {
                     break;
@@ -140,11 +140,11 @@ async fn read(hub: Handle, tenant: TenantId, run: RunId, feed: Arc<Feed>) {
     hub.metrics().feeds.take(1);
 }
 
-// === impl Feed ===
+// === impl RunFeed ===
 
-impl Feed {
+impl RunFeed {
     /// Under the lock, so that who joins knows exactly which batches it will get.
-    fn publish(&self, reached: i64, batch: Batch) {
+    fn publish(&self, reached: i64, batch: EventBatch) {
         let mut state = lock(&self.state);
         state.reached = reached;
         let _ = self.sender.send(batch);
@@ -152,15 +152,15 @@ impl Feed {
 
     /// Watchers that wait learn that nothing more comes: an empty batch that does not end the run.
     fn close(&self) {
-        let _ = self.sender.send(Batch { events: Arc::new([]), ended: false });
+        let _ = self.sender.send(EventBatch { events: Arc::new([]), ended: false });
     }
 }
 
-// === impl Joined ===
+// === impl RunFeedReader ===
 
-impl Joined {
+impl RunFeedReader {
     /// The next batch; `None` when the watcher has to read by itself. Safe to drop and call again.
-    pub(crate) async fn next(&mut self) -> Option<Batch> {
+    pub(crate) async fn next(&mut self) -> Option<EventBatch> {
         match self.receiver.recv().await {
             Ok(batch) if batch.events.is_empty() && !batch.ended => None,
             Ok(batch) => Some(batch),
@@ -169,7 +169,7 @@ impl Joined {
     }
 }
 
-impl Drop for Joined {
+impl Drop for RunFeedReader {
     fn drop(&mut self) {
         self.hub.feeds().leave(self.run, &self.feed);
     }

@@ -11,10 +11,10 @@ mod slots;
 mod sse;
 mod tenant;
 
-pub use attache_store::record::{Outlined, RunOutline};
-pub use call::{CallFollow, CallFrame, Shown};
+pub use attache_store::record::{OutlineScope, RunOutline};
+pub use call::{CallDetail, CallFollow, CallFrame};
 pub use channel::ChannelFollow;
 pub use run::RunFollow;
 pub(crate) use slots::{StreamSlot, StreamSlots};
-pub use sse::{Followed, respond};
-pub use tenant::{Changes, TenantFollow};
+pub use sse::{SseSource, respond};
+pub use tenant::{TenantChanges, TenantFollow};

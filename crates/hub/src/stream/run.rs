@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 
 use attache_protocol::{
     EventKind, Json, RunId, TenantId,
-    rules::run::Status,
-    wire::event::{Event, EventPage, Range, Repaired},
+    rules::run::RunStatus,
+    wire::event::{Event, EventPage, SeqRange, SnapshotRepair},
 };
 
-use attache_store::record::{Outlined, RunOutline};
+use attache_store::record::{OutlineScope, RunOutline};
 
 use crate::{
     Handle, Principal, Result,
     control::check,
     error::about,
-    identity::Guard,
+    identity::CredentialGuard,
     stream::{
         StreamSlot,
-        feed::{Batch, Joined},
+        feed::{EventBatch, RunFeedReader},
     },
 };
 
@@ -31,17 +31,17 @@ pub struct RunFollow {
     reached: i64,
     ready: VecDeque<Event>,
     /// The shared reading, once the past is read.
-    joined: Option<Joined>,
-    guard: Guard,
+    joined: Option<RunFeedReader>,
+    guard: CredentialGuard,
     ended: bool,
     _slot: StreamSlot,
 }
 
 /// One reading of a run's stream.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct RunEventPage {
     pub(crate) events: Vec<Event>,
-    pub(crate) status: Status,
+    pub(crate) status: RunStatus,
     /// Whether the events end with the newest one.
     pub(crate) is_newest: bool,
     /// Whether the run's last event is among them, or was read before.
@@ -69,12 +69,18 @@ impl Handle {
     }
 
     /// What shows how the run is, up to a seq, however large its stream is.
-    pub async fn run_outline(&self, by: &Principal, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline> {
+    pub async fn run_outline(&self, by: &Principal, run: RunId, upto: i64, shown: OutlineScope) -> Result<RunOutline> {
         self.visible_run(by, run).await?;
         self.outline(by.tenant, run, upto, shown).await
     }
 
-    pub(crate) async fn outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline> {
+    pub(crate) async fn outline(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        upto: i64,
+        shown: OutlineScope,
+    ) -> Result<RunOutline> {
         self.metrics().run_reads.add(1);
         self.store().run_outline(tenant, run, upto, shown).await.map_err(about("run"))
     }
@@ -95,14 +101,20 @@ impl Handle {
             reached,
             ready: VecDeque::new(),
             joined: None,
-            guard: Guard::of_run(self, by, run),
+            guard: CredentialGuard::of_run(self, by, run),
             ended: false,
             _slot: self.stream_slot(by)?,
         })
     }
 
     /// Events after a seq, led by `snapshot.repaired` when some of them are gone.
-    pub(crate) async fn run_page(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<Page> {
+    pub(crate) async fn run_page(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        after: i64,
+        limit: usize,
+    ) -> Result<RunEventPage> {
         self.metrics().run_reads.add(1);
         let read = self.store().run_events(tenant, run, after, limit).await.map_err(about("run"))?;
         let mut events = read.events;
@@ -110,19 +122,19 @@ impl Handle {
         if is_repaired {
             let record = self.store().run(tenant, run).await.map_err(about("run"))?;
             let snapshot = Json::of(&self.show_run(record).await?);
-            let missing = Range { from: after + 1, to: read.floor };
+            let missing = SeqRange { from: after + 1, to: read.floor };
             let repaired = Event {
                 seq: read.floor,
                 kind: EventKind::SnapshotRepaired.to_string(),
                 at: self.now(),
-                data: Json::of(&Repaired { missing, snapshot }),
+                data: Json::of(&SnapshotRepair { missing, snapshot }),
             };
             events.retain(|event| event.seq > read.floor);
             events.insert(0, repaired);
         }
         let is_newest = events.last().map_or(after, |event| event.seq) >= read.last_seq;
         let ended = is_newest && read.status.is_terminal();
-        Ok(Page { events, status: read.status, is_newest, ended, is_repaired })
+        Ok(RunEventPage { events, status: read.status, is_newest, ended, is_repaired })
     }
 }
 
@@ -135,7 +147,7 @@ impl RunFollow {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
-            if self.ended || self.guard.welcome().await.is_err() {
+            if self.ended || self.guard.check_if_due().await.is_err() {
                 return None;
             }
             match &mut self.joined {
@@ -176,8 +188,8 @@ impl RunFollow {
     }
 
     /// A batch may begin before what this watcher has; one that begins later, or none, makes it read by itself.
-    fn take(&mut self, batch: Option<Batch>) {
-        let follows = |batch: &Batch| batch.events.first().is_none_or(|event| event.seq <= self.reached + 1);
+    fn take(&mut self, batch: Option<EventBatch>) {
+        let follows = |batch: &EventBatch| batch.events.first().is_none_or(|event| event.seq <= self.reached + 1);
         let Some(batch) = batch.filter(follows) else {
             self.joined = None;
             return;

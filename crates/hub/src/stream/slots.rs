@@ -8,7 +8,7 @@ use std::{
 use attache_protocol::Code;
 use attache_store::record::RuntimeKind;
 
-use crate::{Error, Principal, Result, Who};
+use crate::{Error, Principal, PrincipalKind, Result};
 
 /// What all callers of an agent who show no credential may have open together.
 const MAX_ANONYMOUS: usize = 64;
@@ -32,11 +32,16 @@ impl StreamSlots {
     /// credential of one agent. What the hub itself works for is not counted.
     pub(crate) fn take(&self, by: &Principal, most: usize) -> Result<StreamSlot> {
         let holder = match by.who {
-            Who::Runtime { kind: RuntimeKind::Hub, .. } => return Ok(StreamSlot { slots: self.clone(), holder: None }),
-            Who::Anonymous { agent } => format!("anonymous:{agent}"),
-            Who::Key { .. } | Who::Runtime { .. } | Who::Outside { .. } | Who::Run { .. } => by.holder(),
+            PrincipalKind::Runtime { kind: RuntimeKind::Hub, .. } => {
+                return Ok(StreamSlot { slots: self.clone(), holder: None });
+            }
+            PrincipalKind::Anonymous { agent } => format!("anonymous:{agent}"),
+            PrincipalKind::Key { .. }
+            | PrincipalKind::Runtime { .. }
+            | PrincipalKind::Outside { .. }
+            | PrincipalKind::Run { .. } => by.holder(),
         };
-        let most = if matches!(by.who, Who::Anonymous { .. }) { most.min(MAX_ANONYMOUS) } else { most };
+        let most = if matches!(by.who, PrincipalKind::Anonymous { .. }) { most.min(MAX_ANONYMOUS) } else { most };
         let mut open = self.lock();
         let count = open.entry(holder.clone()).or_default();
         if *count >= most {

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, future::Future};
 
-use attache_protocol::wire::event::{Event, Range};
+use attache_protocol::wire::event::{Event, SeqRange};
 use axum::{
     body::Body,
     http::{HeaderValue, Response, header},
@@ -17,28 +17,28 @@ use crate::{
 };
 
 /// Something that can be followed from a cursor.
-pub trait Followed: Send + 'static {
+pub trait SseSource: Send + 'static {
     /// The next event as it is written on the wire; `None` at the end.
     fn next_frame(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
 }
 
 /// The data of `stream.gap`.
 #[derive(Serialize)]
-struct Gap {
-    missing: Range,
+struct StreamGapData {
+    missing: SeqRange,
 }
 
 /// A stream that counts itself while it is open.
-struct Open<F> {
+struct CountedStream<F> {
     hub: Handle,
     followed: F,
     begun: bool,
 }
 
 /// The answer that streams what is followed until its end.
-pub fn respond(hub: &Handle, followed: impl Followed) -> Response<Body> {
+pub fn respond(hub: &Handle, followed: impl SseSource) -> Response<Body> {
     hub.metrics().streams.add(1);
-    let open = Open { hub: hub.clone(), followed, begun: false };
+    let open = CountedStream { hub: hub.clone(), followed, begun: false };
     let frames = stream::unfold(open, async |mut open| {
         let frame = open.next_frame().await?;
         Some((Ok::<_, Infallible>(frame), open))
@@ -71,9 +71,9 @@ fn event_frame(event: &Event) -> Bytes {
     frame(event.seq, &event.kind, &serde_json::to_string(event).expect("our own types serialise to JSON"))
 }
 
-// === impl Open ===
+// === impl CountedStream ===
 
-impl<F: Followed> Open<F> {
+impl<F: SseSource> CountedStream<F> {
     async fn next_frame(&mut self) -> Option<Bytes> {
         if !self.begun {
             // The client learns at once that the stream stands, even when nothing happens for a while.
@@ -88,30 +88,30 @@ impl<F: Followed> Open<F> {
     }
 }
 
-impl<F> Drop for Open<F> {
+impl<F> Drop for CountedStream<F> {
     fn drop(&mut self) {
         self.hub.metrics().streams.take(1);
     }
 }
 
-impl Followed for RunFollow {
+impl SseSource for RunFollow {
     async fn next_frame(&mut self) -> Option<Bytes> {
         self.next().await.map(|event| event_frame(&event))
     }
 }
 
-impl Followed for ChannelFollow {
+impl SseSource for ChannelFollow {
     async fn next_frame(&mut self) -> Option<Bytes> {
         self.next().await.map(|event| event_frame(&event))
     }
 }
 
-impl Followed for TenantFollow {
+impl SseSource for TenantFollow {
     async fn next_frame(&mut self) -> Option<Bytes> {
         let row = self.next().await?;
         if let Some(missing) = self.take_gap() {
             self.hold(row);
-            let data = serde_json::to_string(&Gap { missing }).expect("our own types serialise to JSON");
+            let data = serde_json::to_string(&StreamGapData { missing }).expect("our own types serialise to JSON");
             return Some(frame(missing.to, "stream.gap", &data));
         }
         Some(frame(row.seq, &row.kind, &serde_json::to_string(&row).expect("our own types serialise to JSON")))

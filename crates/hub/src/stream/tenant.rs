@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use attache_protocol::{log::Row, wire::event::Range};
+use attache_protocol::{log::LogRow, wire::event::SeqRange};
 
 use crate::{
     Handle, Principal, Result,
-    bus::{Topic, Watch},
+    bus::{Topic, TopicWatch},
     control::check,
     error::about,
-    identity::{Action, Guard},
+    identity::{Action, CredentialGuard},
     stream::StreamSlot,
 };
 
@@ -19,21 +19,21 @@ pub struct TenantFollow {
     hub: Handle,
     principal: Principal,
     after: i64,
-    ready: VecDeque<Row>,
+    ready: VecDeque<LogRow>,
     /// Rows that retention removed before they could be read.
-    gap: Option<Range>,
-    watch: Watch,
-    guard: Guard,
+    gap: Option<SeqRange>,
+    watch: TopicWatch,
+    guard: CredentialGuard,
     ended: bool,
     _slot: StreamSlot,
 }
 
 /// Says that something of the tenant moved, without saying what: every person may look again at what they may see.
 #[derive(Debug)]
-pub struct Changes {
+pub struct TenantChanges {
     hub: Handle,
-    watch: Watch,
-    guard: Guard,
+    watch: TopicWatch,
+    guard: CredentialGuard,
     _slot: StreamSlot,
 }
 
@@ -55,18 +55,18 @@ impl Handle {
             ready: VecDeque::new(),
             gap: None,
             watch,
-            guard: Guard::new(self, by),
+            guard: CredentialGuard::new(self, by),
             ended: false,
             _slot: self.stream_slot(by)?,
         })
     }
 
     /// Hints for a page that shows live state.
-    pub fn changes(&self, by: &Principal) -> Result<Changes> {
+    pub fn changes(&self, by: &Principal) -> Result<TenantChanges> {
         by.may(Action::SeeAgents)?;
         let watch = self.bus().watch(Topic::Tenant(by.tenant));
         let slot = self.stream_slot(by)?;
-        Ok(Changes { hub: self.clone(), watch, guard: Guard::new(self, by), _slot: slot })
+        Ok(TenantChanges { hub: self.clone(), watch, guard: CredentialGuard::new(self, by), _slot: slot })
     }
 }
 
@@ -74,29 +74,29 @@ impl Handle {
 
 impl TenantFollow {
     /// Which rows are missing before the row that [`Self::next`] returned last; said once.
-    pub fn take_gap(&mut self) -> Option<Range> {
+    pub fn take_gap(&mut self) -> Option<SeqRange> {
         self.gap.take()
     }
 
     /// Puts a row back, to be returned again.
-    pub(crate) fn hold(&mut self, row: Row) {
+    pub(crate) fn hold(&mut self, row: LogRow) {
         self.ready.push_front(row);
     }
 
     /// The next row; `None` when the hub drains or the caller is not welcome any more.
-    pub async fn next(&mut self) -> Option<Row> {
+    pub async fn next(&mut self) -> Option<LogRow> {
         loop {
             if let Some(row) = self.ready.pop_front() {
                 self.after = row.seq;
                 return Some(row);
             }
-            if self.ended || self.guard.welcome().await.is_err() {
+            if self.ended || self.guard.check_if_due().await.is_err() {
                 return None;
             }
             match self.hub.store().log(self.principal.tenant, self.after, check::MAX_PAGE).await {
                 Ok(page) => {
                     if page.floor > self.after {
-                        self.gap = Some(Range { from: self.after + 1, to: page.floor });
+                        self.gap = Some(SeqRange { from: self.after + 1, to: page.floor });
                         self.after = page.floor;
                     }
                     self.ready = page.rows.into();
@@ -116,9 +116,9 @@ impl TenantFollow {
     }
 }
 
-// === impl Changes ===
+// === impl TenantChanges ===
 
-impl Changes {
+impl TenantChanges {
     /// Resolves with `Some` when something moved, and with `None` when there will be no more hints. A lost hint costs the
     /// time of one slow poll.
     pub async fn next(&mut self) -> Option<()> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{
     Code,
-    wire::call::{CallRequest, CallStarted, CallStatus, Task, TaskRequest},
+    wire::call::{CallRequest, CallStarted, CallStatus, CallTask, CallTaskRequest},
 };
 use axum::{
     Extension, Router,
@@ -16,19 +16,19 @@ use axum::{
 use serde::Deserialize;
 
 use super::{
-    extract::{Caller, Input, Params, Segment, accepts, header_text, parent_run},
+    call_socket,
+    connection_slot::ConnectionSlot,
+    extract::{AuthenticatedCaller, JsonBody, PathSegment, QueryParams, accepts, header_text, parent_run},
     reply,
-    seat::Seat,
-    watch,
 };
 use crate::{
     Error, Handle, Principal, Result,
     control::{CallHeaders, CreatedRun, call_in_path},
-    stream::{Shown, respond},
+    stream::{CallDetail, respond},
 };
 
 #[derive(Debug, Deserialize)]
-struct Wait {
+struct ResultQuery {
     /// How long to wait for the result, at most 60000; answers at once unless told.
     wait_ms: Option<u64>,
 }
@@ -48,10 +48,10 @@ pub(super) fn routes() -> Router<Handle> {
 
 async fn call(
     State(hub): State<Handle>,
-    Caller(by): Caller,
+    AuthenticatedCaller(by): AuthenticatedCaller,
     uri: Uri,
     headers: HeaderMap,
-    Input(request): Input<CallRequest>,
+    JsonBody(request): JsonBody<CallRequest>,
 ) -> Result<Response<Body>> {
     let call_id = hub.call(&by, request, call_headers(&headers)?).await?;
     let watch_url = format!("{}/api/a2a/watch/{call_id}", socket_origin(&hub, &uri, &headers));
@@ -60,24 +60,24 @@ async fn call(
 
 async fn watch(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(call): Segment,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(call): PathSegment,
     headers: HeaderMap,
-    seat: Option<Extension<Seat>>,
+    seat: Option<Extension<ConnectionSlot>>,
     upgrade: Upgrade,
 ) -> Result<Response<Body>> {
-    show(hub, by, &call, &headers, seat, upgrade, Shown::Everything).await
+    show(hub, by, &call, &headers, seat, upgrade, CallDetail::Everything).await
 }
 
 async fn stream(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(call): Segment,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(call): PathSegment,
     headers: HeaderMap,
-    seat: Option<Extension<Seat>>,
+    seat: Option<Extension<ConnectionSlot>>,
     upgrade: Upgrade,
 ) -> Result<Response<Body>> {
-    show(hub, by, &call, &headers, seat, upgrade, Shown::Messages).await
+    show(hub, by, &call, &headers, seat, upgrade, CallDetail::Messages).await
 }
 
 /// Over a WebSocket, or as server-sent events where those are asked for.
@@ -86,15 +86,15 @@ async fn show(
     by: Principal,
     call: &str,
     headers: &HeaderMap,
-    seat: Option<Extension<Seat>>,
+    seat: Option<Extension<ConnectionSlot>>,
     upgrade: Upgrade,
-    shown: Shown,
+    shown: CallDetail,
 ) -> Result<Response<Body>> {
     let call = call_in_path(call)?;
     match upgrade {
         Ok(upgrade) => {
             let followed = hub.watch_call(&by, call, shown, None).await?;
-            Ok(watch::upgrade(upgrade, hub, followed, seat.map(|Extension(seat)| seat)))
+            Ok(call_socket::upgrade(upgrade, hub, followed, seat.map(|Extension(seat)| seat)))
         }
         Err(_) if accepts(headers, "text/event-stream") => {
             let after = super::platform::last_event_id(headers)?;
@@ -112,9 +112,9 @@ async fn show(
 
 async fn result(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(call): Segment,
-    Params(query): Params<Wait>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(call): PathSegment,
+    QueryParams(query): QueryParams<ResultQuery>,
 ) -> Result<Response<Body>> {
     let wait = Duration::from_millis(query.wait_ms.unwrap_or(0));
     Ok(reply::json(StatusCode::OK, &hub.await_call(&by, call_in_path(&call)?, wait).await?))
@@ -122,18 +122,22 @@ async fn result(
 
 async fn create_task(
     State(hub): State<Handle>,
-    Caller(by): Caller,
+    AuthenticatedCaller(by): AuthenticatedCaller,
     headers: HeaderMap,
-    Input(request): Input<TaskRequest>,
+    JsonBody(request): JsonBody<CallTaskRequest>,
 ) -> Result<Response<Body>> {
     let (status, run) = match hub.call_task(&by, request, call_headers(&headers)?).await? {
         CreatedRun::New(run) => (StatusCode::CREATED, run),
         CreatedRun::Existing(run) => (StatusCode::OK, run),
     };
-    Ok(reply::json(status, &Task::of(&run, hub.now())))
+    Ok(reply::json(status, &CallTask::of(&run, hub.now())))
 }
 
-async fn read_task(State(hub): State<Handle>, Caller(by): Caller, Segment(call): Segment) -> Result<Response<Body>> {
+async fn read_task(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(call): PathSegment,
+) -> Result<Response<Body>> {
     Ok(reply::json(StatusCode::OK, &hub.called_task(&by, call_in_path(&call)?).await?))
 }
 

@@ -9,32 +9,32 @@ use axum::{
 };
 
 use super::{
+    connection_slot::ConnectionSlot,
     envelope::not_upgraded,
-    extract::{From, MaybeCaller},
-    seat::Seat,
+    extract::{CallerAddress, MaybeCaller},
     socket,
 };
 use crate::{
     Error, Handle, Result,
-    channel::{Dialect, Origin, Session},
+    channel::{ChannelDialect, ChannelSession, ConnectionOrigin},
     identity::Action,
 };
 
 pub(super) async fn connect(
     State(hub): State<Handle>,
     MaybeCaller(by): MaybeCaller,
-    From(address): From,
-    seat: Option<Extension<Seat>>,
+    CallerAddress(address): CallerAddress,
+    seat: Option<Extension<ConnectionSlot>>,
     headers: HeaderMap,
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response<Body>> {
     let upgrade = upgrade.map_err(not_upgraded)?;
     let seat = seat.map(|Extension(seat)| seat);
-    let origin = |dialect| Origin { transport: Transport::Websocket, dialect, address: Some(address) };
+    let origin = |dialect| ConnectionOrigin { transport: Transport::Websocket, dialect, address: Some(address) };
     let asks = headers.contains_key("sec-websocket-protocol");
     let upgrade = upgrade.protocols([SUBPROTOCOL]);
     if upgrade.selected_protocol().is_some() {
-        let session = Session::new(hub.clone(), origin(Dialect::Envelope), by);
+        let session = ChannelSession::new(hub.clone(), origin(ChannelDialect::Envelope), by);
         return Ok(socket::upgrade(upgrade, hub, session, seat));
     }
     if asks {
@@ -45,6 +45,6 @@ pub(super) async fn connect(
     };
     by.may(Action::Work)?;
     by.device()?;
-    let session = Session::new(hub.clone(), origin(Dialect::Plain), Some(by));
+    let session = ChannelSession::new(hub.clone(), origin(ChannelDialect::Plain), Some(by));
     Ok(socket::upgrade(upgrade, hub, session, seat))
 }

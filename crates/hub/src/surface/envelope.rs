@@ -13,13 +13,13 @@ use axum::{
 
 use super::{
     connect,
-    extract::{From, MaybeCaller},
-    seat::Seat,
+    connection_slot::ConnectionSlot,
+    extract::{CallerAddress, MaybeCaller},
     socket,
 };
 use crate::{
     Error, Handle, Result,
-    channel::{Dialect, Origin, Session},
+    channel::{ChannelDialect, ChannelSession, ConnectionOrigin},
 };
 
 /// The channels' routes.
@@ -33,13 +33,14 @@ pub(super) fn routes() -> Router<Handle> {
 async fn open(
     State(hub): State<Handle>,
     MaybeCaller(by): MaybeCaller,
-    From(address): From,
-    seat: Option<Extension<Seat>>,
+    CallerAddress(address): CallerAddress,
+    seat: Option<Extension<ConnectionSlot>>,
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response<Body>> {
     let upgrade = upgrade.map_err(not_upgraded)?.protocols([SUBPROTOCOL]);
-    let origin = Origin { transport: Transport::Websocket, dialect: Dialect::Envelope, address: Some(address) };
-    let session = Session::new(hub.clone(), origin, by);
+    let origin =
+        ConnectionOrigin { transport: Transport::Websocket, dialect: ChannelDialect::Envelope, address: Some(address) };
+    let session = ChannelSession::new(hub.clone(), origin, by);
     Ok(socket::upgrade(upgrade, hub, session, seat.map(|Extension(seat)| seat)))
 }
 

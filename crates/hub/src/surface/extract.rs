@@ -22,32 +22,32 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     Error, Handle, Principal, Result,
-    identity::Left,
-    surface::{intake, note_principal, scan},
+    identity::RateLimitStatus,
+    surface::{intake, json_scan, note_principal},
     tls::Fingerprint,
 };
 
 pub(crate) const BODY_LIMIT: usize = 1 << 20;
 pub(crate) const OUTPUT_LIMIT: usize = 4 << 20;
 /// How much of a refused body is read and thrown away, so that its sender gets to see the answer.
-const DISCARD: usize = 16 << 20;
+const MAX_DISCARDED: usize = 16 << 20;
 
 /// The address that the request came from. [`crate::serve`] puts it into every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer(pub SocketAddr);
+pub struct PeerAddress(pub SocketAddr);
 
 /// Where the caller's limit is written down on the way in, so that the answer can tell it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Told(pub(crate) Arc<OnceLock<Left>>);
+pub(crate) struct RateLimitSlot(pub(crate) Arc<OnceLock<RateLimitStatus>>);
 
 /// Who asks, by a header or by the certificate of the connection, or why that says nothing. [`crate::serve`] puts it into
 /// every request that shows a credential.
 #[derive(Debug, Clone)]
-pub(crate) struct Shown(pub(crate) Result<Principal>);
+pub(crate) struct RequestIdentity(pub(crate) Result<Principal>);
 
 /// Who asks, by `X-Runtime-Token`, `Authorization: Bearer` or a client's certificate.
 #[derive(Debug)]
-pub(crate) struct Caller(pub(crate) Principal);
+pub(crate) struct AuthenticatedCaller(pub(crate) Principal);
 
 /// Who asks, where a request may also come without a credential.
 #[derive(Debug)]
@@ -55,26 +55,26 @@ pub(crate) struct MaybeCaller(pub(crate) Option<Principal>);
 
 /// The caller's address.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct From(pub(crate) IpAddr);
+pub(crate) struct CallerAddress(pub(crate) IpAddr);
 
 /// The one variable segment of the path.
 #[derive(Debug)]
-pub(crate) struct Segment(pub(crate) String);
+pub(crate) struct PathSegment(pub(crate) String);
 
 /// Two variable segments of the path.
 #[derive(Debug)]
-pub(crate) struct Segments(pub(crate) String, pub(crate) String);
+pub(crate) struct PathSegments(pub(crate) String, pub(crate) String);
 
 #[derive(Debug)]
-pub(crate) struct Params<T>(pub(crate) T);
+pub(crate) struct QueryParams<T>(pub(crate) T);
 
 /// A JSON body of at most `LIMIT` bytes. An empty body counts as `{}`.
 #[derive(Debug)]
-pub(crate) struct Input<T, const LIMIT: usize = BODY_LIMIT>(pub(crate) T);
+pub(crate) struct JsonBody<T, const LIMIT: usize = BODY_LIMIT>(pub(crate) T);
 
 /// Why a JSON text is not what was expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum JsonBodyError {
     /// It is no JSON at all.
     NotJson(String),
     TooDeep(String),
@@ -91,23 +91,23 @@ pub async fn body(body: Body, limit: usize) -> Result<Bytes> {
 }
 
 /// A JSON value, within the depth that the hub takes.
-pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, Unreadable> {
-    if scan::too_deep(bytes) {
-        return Err(Unreadable::TooDeep(format!("The JSON nests deeper than {} levels", scan::MAX_DEPTH)));
+pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, JsonBodyError> {
+    if json_scan::too_deep(bytes) {
+        return Err(JsonBodyError::TooDeep(format!("The JSON nests deeper than {} levels", json_scan::MAX_DEPTH)));
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| Unreadable::NotJson("it is not UTF-8".to_owned()))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| JsonBodyError::NotJson("it is not UTF-8".to_owned()))?;
     serde_json::from_str(text).map_err(|error| {
         // That it is no JSON at all comes before what is wrong with a member of it.
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
-            return Unreadable::NotJson(error.to_string());
+            return JsonBodyError::NotJson(error.to_string());
         }
         let problem = mask(&json::explain(&error)).into_owned();
         let (line, column) = (error.line(), error.column());
         let member = match problem.split('`').nth(1).filter(|_| problem.starts_with("missing field")) {
-            Some(name) => scan::missing_at(bytes, line, column, name),
-            None => scan::member_at(bytes, line, column),
+            Some(name) => json_scan::missing_at(bytes, line, column, name),
+            None => json_scan::member_at(bytes, line, column),
         };
-        Unreadable::Wrong { member, problem }
+        JsonBodyError::Wrong { member, problem }
     })
 }
 
@@ -115,7 +115,7 @@ pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, Un
 /// refused, also where none is needed.
 pub async fn caller(parts: &Parts, hub: &Handle) -> Result<Option<Principal>> {
     // A certificate comes with the connection, meant or not: one that nobody knows is as good as none.
-    let is_certified = || matches!(parts.extensions.get(), Some(Shown(Ok(_))));
+    let is_certified = || matches!(parts.extensions.get(), Some(RequestIdentity(Ok(_))));
     if !shows_key(&parts.headers) && !is_certified() {
         return Ok(None);
     }
@@ -146,9 +146,9 @@ pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     headers.get_all(header::ACCEPT).iter().any(|value| value.to_str().is_ok_and(|text| text.contains(media_type)))
 }
 
-// === impl Caller ===
+// === impl AuthenticatedCaller ===
 
-impl FromRequestParts<Handle> for Caller {
+impl FromRequestParts<Handle> for AuthenticatedCaller {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, hub: &Handle) -> Result<Self> {
@@ -166,7 +166,7 @@ async fn admit(parts: &Parts, hub: &Handle) -> Result<Principal> {
         other => other?,
     };
     if let Some(left) = hub.attempts().admit(&by)?
-        && let Some(told) = parts.extensions.get::<Told>()
+        && let Some(told) = parts.extensions.get::<RateLimitSlot>()
     {
         let _ = told.0.set(left);
     }
@@ -175,25 +175,32 @@ async fn admit(parts: &Parts, hub: &Handle) -> Result<Principal> {
 }
 
 async fn authenticate(parts: &Parts, hub: &Handle) -> Result<Principal> {
-    let shown = match parts.extensions.get::<Shown>() {
+    let shown = match parts.extensions.get::<RequestIdentity>() {
         Some(shown) => Some(shown.clone()),
         // A caller in this process, past the port.
         None => identify(hub, &parts.headers, None).await,
     };
-    shown.map_or_else(|| Err(Error::unauthenticated("The request carries no credential.")), |Shown(caller)| caller)
+    shown.map_or_else(
+        || Err(Error::unauthenticated("The request carries no credential.")),
+        |RequestIdentity(caller)| caller,
+    )
 }
 
 /// Who asks, by a header or by the connection's certificate; `None` for a request that shows neither. What a header says
 /// counts more than the connection that it came over.
-pub(crate) async fn identify(hub: &Handle, headers: &HeaderMap, client: Option<Fingerprint>) -> Option<Shown> {
+pub(crate) async fn identify(
+    hub: &Handle,
+    headers: &HeaderMap,
+    client: Option<Fingerprint>,
+) -> Option<RequestIdentity> {
     if let Some(token) = headers.get("x-runtime-token") {
-        return Some(Shown(hub.authenticate_runtime(token.to_str().unwrap_or_default()).await));
+        return Some(RequestIdentity(hub.authenticate_runtime(token.to_str().unwrap_or_default()).await));
     }
     let Some(value) = headers.get(header::AUTHORIZATION) else {
-        return Some(Shown(hub.authenticate_certificate(client?).await));
+        return Some(RequestIdentity(hub.authenticate_certificate(client?).await));
     };
     let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
-    Some(Shown(match bearer {
+    Some(RequestIdentity(match bearer {
         Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => hub.authenticate_key(secret.trim()).await,
         Some(_) | None => Err(Error::unauthenticated("The Authorization header is not `Bearer ak_…`.")),
     }))
@@ -213,8 +220,8 @@ fn shows_key(headers: &HeaderMap) -> bool {
 
 /// Where the request came from; a caller in this process has no address.
 fn address(parts: &Parts) -> IpAddr {
-    let peer = parts.extensions.get::<Peer>();
-    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| address.ip())
+    let peer = parts.extensions.get::<PeerAddress>();
+    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |PeerAddress(address)| address.ip())
 }
 
 impl FromRequestParts<Handle> for MaybeCaller {
@@ -225,9 +232,9 @@ impl FromRequestParts<Handle> for MaybeCaller {
     }
 }
 
-// === impl From ===
+// === impl CallerAddress ===
 
-impl<S: Sync> FromRequestParts<S> for From {
+impl<S: Sync> FromRequestParts<S> for CallerAddress {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
@@ -235,9 +242,9 @@ impl<S: Sync> FromRequestParts<S> for From {
     }
 }
 
-// === impl Segment ===
+// === impl PathSegment ===
 
-impl<S: Send + Sync> FromRequestParts<S> for Segment {
+impl<S: Send + Sync> FromRequestParts<S> for PathSegment {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
@@ -246,7 +253,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Segments {
+impl<S: Send + Sync> FromRequestParts<S> for PathSegments {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
@@ -259,9 +266,9 @@ fn bad_path() -> Error {
     Error::new(Code::InvalidRequest, "The path is not valid UTF-8.")
 }
 
-// === impl Params ===
+// === impl QueryParams ===
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
@@ -274,9 +281,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-// === impl Input ===
+// === impl JsonBody ===
 
-impl<T: DeserializeOwned, const LIMIT: usize> FromRequest<Handle> for Input<T, LIMIT> {
+impl<T: DeserializeOwned, const LIMIT: usize> FromRequest<Handle> for JsonBody<T, LIMIT> {
     type Rejection = Error;
 
     async fn from_request(request: Request<Body>, _: &Handle) -> Result<Self> {
@@ -326,7 +333,7 @@ async fn read(mut body: Body, limit: usize) -> Result<Bytes> {
 }
 
 async fn discard(mut body: Body) {
-    let mut left = DISCARD;
+    let mut left = MAX_DISCARDED;
     while let Some(Ok(frame)) = body.frame().await {
         left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
         if left == 0 {
@@ -336,8 +343,8 @@ async fn discard(mut body: Body) {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    if scan::too_deep(bytes) {
-        return Err(Error::new(Code::TooDeep, format!("The JSON nests deeper than {} levels.", scan::MAX_DEPTH)));
+    if json_scan::too_deep(bytes) {
+        return Err(Error::new(Code::TooDeep, format!("The JSON nests deeper than {} levels.", json_scan::MAX_DEPTH)));
     }
     let text = std::str::from_utf8(bytes)
         .map_err(|_| Error::new(Code::InvalidJson, "The body is not valid JSON: it is not UTF-8."))?;
@@ -358,7 +365,7 @@ fn explain(bytes: &[u8], error: &serde_json::Error) -> Error {
     let text = json::explain(error);
     let what = mask(&text);
     let named = ["missing field", "unknown field", "duplicate field"].iter().any(|start| what.starts_with(start));
-    match scan::member_at(bytes, error.line(), error.column()).filter(|_| !named) {
+    match json_scan::member_at(bytes, error.line(), error.column()).filter(|_| !named) {
         Some(member) => Error::new(Code::InvalidRequest, format!("`{}` is not valid: {what}.", mask(&member))),
         None => Error::new(Code::InvalidRequest, format!("The body is not valid: {what}.")),
     }

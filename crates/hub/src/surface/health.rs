@@ -1,6 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`: for those who operate a hub.
 
-use attache_protocol::wire::system::Health;
+use attache_protocol::wire::system::HubHealth;
 use axum::{
     body::Body,
     extract::{FromRequestParts as _, State},
@@ -11,17 +11,17 @@ use crate::{
     Handle, Result,
     identity::Action,
     metrics::text,
-    surface::{Peer, extract::Caller, reply},
+    surface::{PeerAddress, extract::AuthenticatedCaller, reply},
 };
 
 /// Whether the process is alive, and what an acknowledged write survives
-#[utoipa::path(get, path = "/healthz", tag = "system", responses((status = 200, body = Health)), security(()))]
+#[utoipa::path(get, path = "/healthz", tag = "system", responses((status = 200, body = HubHealth)), security(()))]
 pub(super) async fn healthz(State(hub): State<Handle>) -> Response<Body> {
     reply::json(StatusCode::OK, &hub.checked_health().await)
 }
 
 /// Whether the hub takes work and can store it; 503 with the reason if not
-#[utoipa::path(get, path = "/readyz", tag = "system", responses((status = 200, body = Health)), security(()))]
+#[utoipa::path(get, path = "/readyz", tag = "system", responses((status = 200, body = HubHealth)), security(()))]
 pub(super) async fn readyz(State(hub): State<Handle>) -> Result<Response<Body>> {
     hub.ready().await?;
     Ok(reply::json(StatusCode::OK, &hub.checked_health().await))
@@ -31,7 +31,7 @@ pub(super) async fn readyz(State(hub): State<Handle>) -> Result<Response<Body>> 
 #[utoipa::path(get, path = "/metrics", tag = "system", responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(State(hub): State<Handle>, mut parts: Parts) -> Result<Response<Body>> {
     if !is_local(&hub, &parts) {
-        let Caller(by) = Caller::from_request_parts(&mut parts, &hub).await?;
+        let AuthenticatedCaller(by) = AuthenticatedCaller::from_request_parts(&mut parts, &hub).await?;
         by.may(Action::SeeMetrics)?;
     }
     let mut response = Response::new(Body::from(text(&hub).await));
@@ -44,6 +44,7 @@ pub(super) async fn metrics(State(hub): State<Handle>, mut parts: Parts) -> Resu
 fn is_local(hub: &Handle, parts: &Parts) -> bool {
     let options = hub.options();
     let is_relayed = ["forwarded", "x-forwarded-for", "via"].iter().any(|name| parts.headers.contains_key(*name));
-    let comes_from_here = parts.extensions.get().is_none_or(|Peer(address)| address.ip().to_canonical().is_loopback());
+    let comes_from_here =
+        parts.extensions.get().is_none_or(|PeerAddress(address)| address.ip().to_canonical().is_loopback());
     options.listen.ip().is_loopback() && options.public_url.is_none() && !is_relayed && comes_from_here
 }

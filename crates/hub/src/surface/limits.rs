@@ -24,28 +24,28 @@ use tower::Service as _;
 use crate::{
     Error, Handle, Options,
     surface::{
-        Peer,
-        extract::{self, Shown, Told},
+        PeerAddress,
+        connection_slot::ConnectionSlot,
+        extract::{self, RateLimitSlot, RequestIdentity},
         host::OwnNames,
         intake::{Budget, Called, Intake},
         reply,
         request_log::{RequestLog, note_route},
-        seat::Seat,
     },
     tls::Fingerprint,
 };
 
 /// The outermost service of one connection.
 #[derive(Clone)]
-pub(crate) struct Edge {
-    shared: Arc<Shared>,
+pub(crate) struct EdgeService {
+    shared: Arc<EdgeContext>,
     peer: SocketAddr,
-    seat: Seat,
+    seat: ConnectionSlot,
     /// The certificate that the connection was opened with.
     client: Option<Fingerprint>,
 }
 
-struct Shared {
+struct EdgeContext {
     hub: Handle,
     names: OwnNames,
     router: Router,
@@ -56,7 +56,7 @@ struct Shared {
 
 /// Who asks, as far as the head of the request says so.
 struct Asking {
-    shown: Option<Shown>,
+    shown: Option<RequestIdentity>,
     /// By a good credential.
     is_known: bool,
 }
@@ -66,34 +66,34 @@ const CUT: [StatusCode; 3] =
     [StatusCode::REQUEST_TIMEOUT, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::TOO_MANY_REQUESTS];
 
 /// Every request that is no upload fits into this.
-const SMALL: u64 = 64 * 1024;
+const MAX_SMALL_BODY: u64 = 64 * 1024;
 
 const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// Makes the edge of each connection.
 #[derive(Clone)]
-pub(crate) struct Port(Arc<Shared>);
+pub(crate) struct EdgeServiceFactory(Arc<EdgeContext>);
 
-// === impl Port ===
+// === impl EdgeServiceFactory ===
 
-impl Port {
+impl EdgeServiceFactory {
     pub(crate) fn new(hub: Handle, router: Router) -> Self {
         let names = OwnNames::new(hub.options());
         let https_for_good = hub.options().is_https_for_good();
         let router = router.route_layer(map_request(note_route));
         let strangers = Arc::new(Budget::new(hub.options().max_unauthenticated_bytes));
-        Self(Arc::new(Shared { hub, names, router, https_for_good, strangers }))
+        Self(Arc::new(EdgeContext { hub, names, router, https_for_good, strangers }))
     }
 
-    pub(crate) fn edge(&self, peer: SocketAddr, seat: Seat) -> Edge {
-        Edge { shared: self.0.clone(), peer, seat, client: None }
+    pub(crate) fn edge(&self, peer: SocketAddr, seat: ConnectionSlot) -> EdgeService {
+        EdgeService { shared: self.0.clone(), peer, seat, client: None }
     }
 }
 
-// === impl Edge ===
+// === impl EdgeService ===
 
-impl Edge {
-    pub(crate) const fn seat(&self) -> &Seat {
+impl EdgeService {
+    pub(crate) const fn seat(&self) -> &ConnectionSlot {
         &self.seat
     }
 
@@ -102,7 +102,7 @@ impl Edge {
     }
 }
 
-impl hyper::service::Service<Request<Incoming>> for Edge {
+impl hyper::service::Service<Request<Incoming>> for EdgeService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -129,7 +129,7 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
                     if let Some(shown) = asking.shown {
                         request.extensions_mut().insert(shown);
                     }
-                    request.extensions_mut().insert(Peer(peer));
+                    request.extensions_mut().insert(PeerAddress(peer));
                     request.extensions_mut().insert(seat);
                     request.extensions_mut().insert(intake.clone());
                     shared.answer(request).await
@@ -159,7 +159,7 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
 /// a refusal would look like a broken line. So a small body is waited for first.
 async fn arrived(request: Request<Incoming>, intake: &Intake) -> Request<Body> {
     let (parts, body) = request.into_parts();
-    let is_small = body.size_hint().exact().is_some_and(|size| (1..=SMALL).contains(&size));
+    let is_small = body.size_hint().exact().is_some_and(|size| (1..=MAX_SMALL_BODY).contains(&size));
     let body = intake.body(body);
     if parts.version != Version::HTTP_2 || !is_small {
         return Request::from_parts(parts, body);
@@ -195,11 +195,11 @@ fn forwarded(options: &Options, peer: SocketAddr, headers: &HeaderMap) -> Socket
     nearest
 }
 
-// === impl Shared ===
+// === impl EdgeContext ===
 
-impl Shared {
+impl EdgeContext {
     async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
-        let told = self.hub.options().requests_per_minute.map(|_| Told::default());
+        let told = self.hub.options().requests_per_minute.map(|_| RateLimitSlot::default());
         if let Some(told) = &told {
             request.extensions_mut().insert(told.clone());
         }
@@ -226,7 +226,7 @@ impl Shared {
         headers: &HeaderMap,
         client: Option<Fingerprint>,
         peer: SocketAddr,
-        seat: &Seat,
+        seat: &ConnectionSlot,
     ) -> crate::Result<Asking> {
         if let Err(error) = named {
             self.hub.attempts().anonymous(peer.ip())?;
@@ -234,7 +234,7 @@ impl Shared {
         }
         let shown = extract::identify(&self.hub, headers, client).await;
         let known = match &shown {
-            Some(Shown(known)) => Some(known.clone()),
+            Some(RequestIdentity(known)) => Some(known.clone()),
             None => extract::browser(&self.hub, headers).await,
         };
         let mut is_known = false;

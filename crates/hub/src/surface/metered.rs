@@ -9,7 +9,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::seat::Seat;
+use super::connection_slot::ConnectionSlot;
 
 /// The first frame of a socket, with its masking and what the client sends right behind it.
 const MAX_FIRST_FRAME: usize = 64 << 10;
@@ -20,14 +20,14 @@ pub(crate) const FIRST_FRAME_TOO_LONG: &str = "the first frame is too long";
 #[derive(Debug)]
 pub(crate) struct Metered<S> {
     stream: S,
-    seat: Seat,
+    seat: ConnectionSlot,
     read: usize,
 }
 
 // === impl Metered ===
 
 impl<S> Metered<S> {
-    pub(crate) const fn new(stream: S, seat: Seat) -> Self {
+    pub(crate) const fn new(stream: S, seat: ConnectionSlot) -> Self {
         Self { stream, seat, read: 0 }
     }
 }

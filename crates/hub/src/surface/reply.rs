@@ -7,7 +7,7 @@ use axum::{
 };
 use serde::Serialize;
 
-use crate::{Error, identity::Left};
+use crate::{Error, identity::RateLimitStatus};
 
 /// A JSON answer.
 pub fn json<T: Serialize + ?Sized>(status: StatusCode, value: &T) -> Response<Body> {
@@ -51,8 +51,8 @@ impl IntoResponse for Error {
 }
 
 /// The fields of draft-ietf-httpapi-ratelimit-headers: the policy, and what is left of it.
-pub(crate) fn show_limit(response: &mut Response<Body>, left: Left) {
-    let Left { policy, per_minute, remaining, reset } = left;
+pub(crate) fn show_limit(response: &mut Response<Body>, left: RateLimitStatus) {
+    let RateLimitStatus { policy, per_minute, remaining, reset } = left;
     let fields = [
         ("ratelimit-policy", format!("\"{policy}\";q={per_minute};w=60")),
         ("ratelimit", format!("\"{policy}\";r={remaining};t={reset}")),

@@ -10,19 +10,24 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
     Handle,
-    channel::{Dialect, Ending, Session, refusal_text},
-    surface::{metered::FIRST_FRAME_TOO_LONG, seat::Seat},
+    channel::{ChannelDialect, ChannelSession, SessionEnd, refusal_text},
+    surface::{connection_slot::ConnectionSlot, metered::FIRST_FRAME_TOO_LONG},
 };
 
 /// What is larger than a frame may be but still smaller than this is read, so that it can be refused in words.
 const MAX_MESSAGE: usize = 4 << 20;
 /// So many messages are heard before what waits for the peer is written.
-const TOGETHER: usize = 32;
+const MAX_READ_BATCH: usize = 32;
 /// How long a peer may say goodbye when the hub stops.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Turns the request into a WebSocket that carries the session.
-pub(super) fn upgrade(upgrade: WebSocketUpgrade, hub: Handle, session: Session, seat: Option<Seat>) -> Response<Body> {
+pub(super) fn upgrade(
+    upgrade: WebSocketUpgrade,
+    hub: Handle,
+    session: ChannelSession,
+    seat: Option<ConnectionSlot>,
+) -> Response<Body> {
     // Ten thousand idle sockets must not hold ten thousand large buffers.
     let upgrade =
         upgrade.read_buffer_size(4096).write_buffer_size(0).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
@@ -33,22 +38,22 @@ pub(super) fn upgrade(upgrade: WebSocketUpgrade, hub: Handle, session: Session, 
     let response = upgrade.on_upgrade(move |socket| {
         let tracker = hub.tasks().clone();
         // Boxed once: a future that owns it would hold several copies, for every idle socket.
-        let conversation = Box::new(Conversation { hub, socket, session, leaves_at: None, seat });
+        let conversation = Box::new(SocketSession { hub, socket, session, leaves_at: None, seat });
         tracker.track_future(hold(conversation))
     });
     response.into_response()
 }
 
-struct Conversation {
+struct SocketSession {
     hub: Handle,
     socket: WebSocket,
-    session: Box<Session>,
+    session: Box<ChannelSession>,
     /// Once the hub stops.
     leaves_at: Option<Instant>,
-    seat: Option<Seat>,
+    seat: Option<ConnectionSlot>,
 }
 
-async fn hold(mut conversation: Box<Conversation>) {
+async fn hold(mut conversation: Box<SocketSession>) {
     conversation.hub.metrics().channels.add(1);
     let ending = match Box::pin(conversation.begin()).await {
         Some(ending) => ending,
@@ -59,27 +64,27 @@ async fn hold(mut conversation: Box<Conversation>) {
 }
 
 /// Resolves when the connection has to make room for another.
-async fn evicted(seat: Option<&Seat>) {
+async fn evicted(seat: Option<&ConnectionSlot>) {
     match seat {
         Some(seat) => seat.evicted().await,
         None => std::future::pending().await,
     }
 }
 
-// === impl Conversation ===
+// === impl SocketSession ===
 
-impl Conversation {
+impl SocketSession {
     /// A plain client registers by connecting.
-    async fn begin(&mut self) -> Option<Ending> {
-        if self.session.dialect() != Dialect::Plain {
+    async fn begin(&mut self) -> Option<SessionEnd> {
+        if self.session.dialect() != ChannelDialect::Plain {
             return None;
         }
         let refusal = self.session.begin_plain().await.err()?;
         let text = refusal_text(&self.hub, Some("register"), None, &refusal);
-        self.send(Message::text(text)).await.or(Some(Ending::Closed))
+        self.send(Message::text(text)).await.or(Some(SessionEnd::Closed))
     }
 
-    async fn run(&mut self) -> Ending {
+    async fn run(&mut self) -> SessionEnd {
         loop {
             if let Some(ending) = Box::pin(self.write()).await {
                 return ending;
@@ -104,10 +109,10 @@ impl Conversation {
                         return ending;
                     }
                 }
-                () = evicted(self.seat.as_ref()), if self.session.principal().is_none() => return Ending::Crowded,
+                () = evicted(self.seat.as_ref()), if self.session.principal().is_none() => return SessionEnd::Crowded,
                 () = self.hub.drained(), if self.leaves_at.is_none() => {
-                    self.leaves_at = Some(Instant::now() + GOODBYE);
-                    if let Some(text) = self.session.farewell()
+                    self.leaves_at = Some(Instant::now() + CLOSE_TIMEOUT);
+                    if let Some(text) = self.session.drain_frame()
                         && let Some(ending) = Box::pin(self.send(Message::text(text))).await
                     {
                         return ending;
@@ -118,7 +123,7 @@ impl Conversation {
     }
 
     /// Everything that waits for the peer, one frame after the other.
-    async fn write(&mut self) -> Option<Ending> {
+    async fn write(&mut self) -> Option<SessionEnd> {
         while let Some(outgoing) = self.session.next_frame().await {
             if let Some(ending) = self.send(Message::text(outgoing.text)).await {
                 return Some(ending);
@@ -129,18 +134,18 @@ impl Conversation {
     }
 
     /// This message, and those that have arrived with it.
-    async fn hear(&mut self, first: Option<Result<Message, axum::Error>>) -> Option<Ending> {
+    async fn hear(&mut self, first: Option<Result<Message, axum::Error>>) -> Option<SessionEnd> {
         let mut next = Some(first);
-        for left in (0..TOGETHER).rev() {
+        for left in (0..MAX_READ_BATCH).rev() {
             let reply = match next? {
-                None | Some(Ok(Message::Close(_))) => return Some(Ending::Closed),
+                None | Some(Ok(Message::Close(_))) => return Some(SessionEnd::Closed),
                 Some(Err(error)) => return Some(self.broken(&error).await),
                 Some(Ok(Message::Text(text))) => self.session.receive(text.as_str()).await,
                 Some(Ok(Message::Binary(bytes))) => {
                     self.session.receive(std::str::from_utf8(&bytes).unwrap_or_default()).await
                 }
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {
-                    self.session.heard();
+                    self.session.mark_seen();
                     None
                 }
             };
@@ -153,7 +158,7 @@ impl Conversation {
             if let (Some(seat), Some(by)) = (&self.seat, self.session.principal())
                 && seat.identify(by).is_err()
             {
-                return Some(Ending::Crowded);
+                return Some(SessionEnd::Crowded);
             }
             if self.session.ending().is_some() {
                 return self.session.ending();
@@ -164,9 +169,9 @@ impl Conversation {
         None
     }
 
-    async fn tick(&mut self) -> Option<Ending> {
+    async fn tick(&mut self) -> Option<SessionEnd> {
         if self.leaves_at.is_some_and(|at| Instant::now() >= at) {
-            return Some(Ending::Drained);
+            return Some(SessionEnd::Drained);
         }
         if self.session.tick().await {
             return self.send(Message::Ping(Bytes::new())).await;
@@ -175,15 +180,15 @@ impl Conversation {
     }
 
     /// A peer that does not take a frame for as long as it may be silent is gone.
-    async fn send(&mut self, message: Message) -> Option<Ending> {
+    async fn send(&mut self, message: Message) -> Option<SessionEnd> {
         match timeout(self.hub.options().heartbeat_timeout, self.socket.send(message)).await {
             Ok(Ok(())) => None,
-            Ok(Err(_)) => Some(Ending::Lost),
-            Err(_) => Some(Ending::Silent),
+            Ok(Err(_)) => Some(SessionEnd::Lost),
+            Err(_) => Some(SessionEnd::Silent),
         }
     }
 
-    async fn broken(&mut self, error: &axum::Error) -> Ending {
+    async fn broken(&mut self, error: &axum::Error) -> SessionEnd {
         tracing::debug!(%error, "a channel's connection broke");
         let text = error.to_string();
         if text.contains(FIRST_FRAME_TOO_LONG) {
@@ -193,15 +198,15 @@ impl Conversation {
             let reason = "A frame is at most 1 MiB; upload what is larger as an artifact.".into();
             let _ = self.send(Message::Close(Some(CloseFrame { code: 1009, reason }))).await;
         }
-        Ending::Lost
+        SessionEnd::Lost
     }
 
     /// Says goodbye and waits a moment for the peer's: a connection that is cut with words still unread takes ours with it.
-    async fn leave(&mut self, ending: Ending) {
-        if ending != Ending::Lost {
+    async fn leave(&mut self, ending: SessionEnd) {
+        if ending != SessionEnd::Lost {
             let close = CloseFrame { code: ending.code(), reason: ending.reason().into() };
             let goodbye = async {
-                if ending != Ending::Closed {
+                if ending != SessionEnd::Closed {
                     self.socket.send(Message::Close(Some(close))).await?;
                 }
                 while let Some(message) = self.socket.recv().await {
@@ -209,7 +214,7 @@ impl Conversation {
                 }
                 Ok::<(), axum::Error>(())
             };
-            let _ = timeout(GOODBYE, goodbye).await;
+            let _ = timeout(CLOSE_TIMEOUT, goodbye).await;
         }
         self.session.close(ending).await;
     }

@@ -16,7 +16,7 @@ use std::{
 
 use attache_protocol::{
     Code, DelegationId, Timestamp, TunnelId,
-    wire::tunnel::{OpenTunnel, Tunnel},
+    wire::tunnel::{OpenTunnelRequest, Tunnel},
 };
 use attache_store::record::AuditEvent;
 use aws_lc_rs::{
@@ -32,8 +32,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error, Handle, Principal, Result,
-    identity::{Action, Guard},
-    surface::seat::Seat,
+    identity::{Action, CredentialGuard},
+    surface::connection_slot::ConnectionSlot,
 };
 
 pub(crate) use relay::{hold_host, hold_remote};
@@ -45,70 +45,70 @@ const MAX_CONNECTIONS: u32 = 32;
 /// Sockets of the host that wait for a remote.
 const MAX_SPARES: usize = 8;
 const MAX_BYTES: u64 = 64 << 30;
-const LONGEST: Duration = Duration::from_secs(31 * 24 * 60 * 60);
+const MAX_TUNNEL_TTL: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 /// How often the clock is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 const URL: &str = "/api/v1/tunnels/";
 
 /// The tunnels that are open here.
 #[derive(Debug, Default)]
-pub(crate) struct Tunnels {
-    open: Mutex<HashMap<TunnelId, Arc<Passage>>>,
+pub(crate) struct OpenTunnels {
+    open: Mutex<HashMap<TunnelId, Arc<RelayedTunnel>>>,
 }
 
 /// One open tunnel.
 #[derive(Debug)]
-pub(crate) struct Passage {
+pub(crate) struct RelayedTunnel {
     id: TunnelId,
     delegation: DelegationId,
     owner: String,
-    terms: Mutex<Terms>,
+    terms: Mutex<TunnelLimits>,
     /// Says when the tunnel ends, to who waits for that.
     expires: watch::Sender<Timestamp>,
     relayed: AtomicU64,
     connections: AtomicU32,
-    spares: Mutex<VecDeque<oneshot::Sender<Remote>>>,
+    spares: Mutex<VecDeque<oneshot::Sender<TunnelRemote>>>,
     /// A spare has come.
     waiting: Notify,
     closed: CancellationToken,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Terms {
+struct TunnelLimits {
     token: [u8; 32],
     max_bytes: u64,
 }
 
 /// The socket of a remote with its place among those that the tunnel lets in.
-struct Remote {
+struct TunnelRemote {
     socket: WebSocket,
-    place: Place,
-    seat: Option<Seat>,
+    place: TunnelSlot,
+    seat: Option<ConnectionSlot>,
 }
 
 /// One of the connections of a tunnel, counted for as long as somebody has it.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TunnelSlot {
     hub: Handle,
-    passage: Arc<Passage>,
+    passage: Arc<RelayedTunnel>,
 }
 
 // === impl Handle ===
 
 impl Handle {
     /// Opens a tunnel, or renews the caller's own.
-    pub async fn open_tunnel(&self, by: &Principal, id: TunnelId, request: OpenTunnel) -> Result<Tunnel> {
+    pub async fn open_tunnel(&self, by: &Principal, id: TunnelId, request: OpenTunnelRequest) -> Result<Tunnel> {
         by.may(Action::OpenTunnel)?;
         let token = token_hash(&request.token_sha256)?;
         let now = self.now();
-        if request.expires_at <= now || request.expires_at > now.plus(LONGEST) {
+        if request.expires_at <= now || request.expires_at > now.plus(MAX_TUNNEL_TTL) {
             return Err(Error::invalid("expires_at", "must be in the future, and within a month"));
         }
         let max_bytes = request.max_bytes.unwrap_or(MAX_BYTES);
         if max_bytes == 0 || max_bytes > MAX_BYTES {
             return Err(Error::invalid("max_bytes", &format!("must be from 1 to {MAX_BYTES}")));
         }
-        let (owner, terms) = (owner(by), Terms { token, max_bytes });
+        let (owner, terms) = (owner(by), TunnelLimits { token, max_bytes });
         let delegation = request.delegation_id;
         self.check_live_delegation(by, delegation).await?;
         let (passage, is_new) = self.tunnels().enter(id, delegation, owner, terms, request.expires_at)?;
@@ -146,22 +146,22 @@ impl Handle {
     }
 
     /// Unknown and not yours are the same answer.
-    pub(crate) fn own_tunnel(&self, by: &Principal, id: TunnelId) -> Result<Arc<Passage>> {
+    pub(crate) fn own_tunnel(&self, by: &Principal, id: TunnelId) -> Result<Arc<RelayedTunnel>> {
         by.may(Action::OpenTunnel)?;
         let owner = owner(by);
         self.tunnels().find(id).filter(|found| found.owner == owner).ok_or_else(|| Error::not_found("tunnel"))
     }
 
     /// The tunnel that this token opens for a remote.
-    pub(crate) fn tunnel_of(&self, id: TunnelId, token: &str) -> Result<Arc<Passage>> {
+    pub(crate) fn tunnel_of(&self, id: TunnelId, token: &str) -> Result<Arc<RelayedTunnel>> {
         let shown = digest(&SHA256, token.as_bytes());
-        let fits = |found: &Arc<Passage>| verify_slices_are_equal(&found.terms().token, shown.as_ref()).is_ok();
+        let fits = |found: &Arc<RelayedTunnel>| verify_slices_are_equal(&found.terms().token, shown.as_ref()).is_ok();
         self.tunnels().find(id).filter(fits).ok_or_else(|| {
             Error::not_found("tunnel").hint("It has ended, its host has not opened it yet, or the token is another's.")
         })
     }
 
-    fn show_tunnel(&self, passage: &Passage) -> Tunnel {
+    fn show_tunnel(&self, passage: &RelayedTunnel) -> Tunnel {
         let origin = self.origin();
         let origin = match origin.strip_prefix("http") {
             Some(rest) => format!("ws{rest}"),
@@ -197,12 +197,12 @@ fn token_hash(hex: &str) -> Result<[u8; 32]> {
 }
 
 /// Cuts the tunnel when its time is over, when its owner's credential is worth nothing any more, and when the hub stops.
-async fn keep(hub: Handle, passage: Arc<Passage>, by: Principal) {
-    let mut guard = Guard::new(&hub, &by);
+async fn keep(hub: Handle, passage: Arc<RelayedTunnel>, by: Principal) {
+    let mut guard = CredentialGuard::new(&hub, &by);
     let mut expires = passage.expires.subscribe();
     loop {
         // A machine that slept has lost time which no timer counts.
-        let left = expires.borrow_and_update().since(hub.now()).min(LOOK);
+        let left = expires.borrow_and_update().since(hub.now()).min(CLOCK_INTERVAL);
         tokio::select! {
             () = passage.closed.cancelled() => break,
             () = hub.drained() => break,
@@ -221,14 +221,14 @@ async fn keep(hub: Handle, passage: Arc<Passage>, by: Principal) {
     }
 }
 
-// === impl Tunnels ===
+// === impl OpenTunnels ===
 
-impl Tunnels {
-    fn lock(&self) -> MutexGuard<'_, HashMap<TunnelId, Arc<Passage>>> {
+impl OpenTunnels {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TunnelId, Arc<RelayedTunnel>>> {
         lock(&self.open)
     }
 
-    fn find(&self, id: TunnelId) -> Option<Arc<Passage>> {
+    fn find(&self, id: TunnelId) -> Option<Arc<RelayedTunnel>> {
         self.lock().get(&id).cloned()
     }
 
@@ -237,9 +237,9 @@ impl Tunnels {
         id: TunnelId,
         delegation: DelegationId,
         owner: String,
-        terms: Terms,
+        terms: TunnelLimits,
         expires_at: Timestamp,
-    ) -> Result<(Arc<Passage>, bool)> {
+    ) -> Result<(Arc<RelayedTunnel>, bool)> {
         let mut open = self.lock();
         if let Some(found) = open.get(&id) {
             if found.owner != owner {
@@ -259,7 +259,7 @@ impl Tunnels {
             )
             .hint("Close those that are not needed any more."));
         }
-        let passage = Arc::new(Passage {
+        let passage = Arc::new(RelayedTunnel {
             id,
             delegation,
             owner,
@@ -285,7 +285,7 @@ impl Tunnels {
         });
     }
 
-    fn leave(&self, passage: &Passage) {
+    fn leave(&self, passage: &RelayedTunnel) {
         passage.closed.cancel();
         let mut open = self.lock();
         // Meanwhile the same name may have been given to a new one.
@@ -300,10 +300,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// === impl Passage ===
+// === impl RelayedTunnel ===
 
-impl Passage {
-    fn terms(&self) -> Terms {
+impl RelayedTunnel {
+    fn terms(&self) -> TunnelLimits {
         *lock(&self.terms)
     }
 
@@ -315,27 +315,27 @@ impl Passage {
     }
 
     /// A place for one more remote.
-    pub(crate) fn place(self: &Arc<Self>, hub: &Handle) -> Result<Place> {
+    pub(crate) fn place(self: &Arc<Self>, hub: &Handle) -> Result<TunnelSlot> {
         let taken = self
             .connections
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < MAX_CONNECTIONS).then_some(open + 1));
         taken.map_err(|_| Error::new(Code::TooManyRequests, "The tunnel has as many connections as it may have."))?;
         hub.metrics().tunnel_connections.add(1);
-        Ok(Place { hub: hub.clone(), passage: self.clone() })
+        Ok(TunnelSlot { hub: hub.clone(), passage: self.clone() })
     }
 }
 
-// === impl Remote ===
+// === impl TunnelRemote ===
 
-impl fmt::Debug for Remote {
+impl fmt::Debug for TunnelRemote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").finish_non_exhaustive()
     }
 }
 
-// === impl Place ===
+// === impl TunnelSlot ===
 
-impl Drop for Place {
+impl Drop for TunnelSlot {
     fn drop(&mut self) {
         self.passage.connections.fetch_sub(1, Ordering::Relaxed);
         self.hub.metrics().tunnel_connections.take(1);

@@ -14,26 +14,26 @@ use tokio::{
     time::{interval, timeout},
 };
 
-use super::{MAX_SPARES, Passage, Place, Remote, lock};
-use crate::{Handle, surface::seat::Seat};
+use super::{MAX_SPARES, RelayedTunnel, TunnelRemote, TunnelSlot, lock};
+use crate::{Handle, surface::connection_slot::ConnectionSlot};
 
 /// How long a remote waits for its host.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HOST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a socket is asked whether it is alive when nothing passes.
-const BEAT: Duration = Duration::from_secs(20);
+const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// So many beats may go unanswered.
-const SILENT: u32 = 3;
-const GOODBYE: Duration = Duration::from_secs(1);
+const MAX_MISSED_PINGS: u32 = 3;
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Codes of RFC 6455, section 7.4.1.
-const NORMAL: u16 = 1000;
-const CUT: u16 = 1008;
+const CLOSE_NORMAL: u16 = 1000;
+const CLOSE_POLICY: u16 = 1008;
 const TOO_MUCH: u16 = 1009;
 const NO_HOST: u16 = 1013;
 
 /// Why bytes do not pass any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum RelayEnd {
     /// One of the two is gone, or has said goodbye.
     Left,
     TooMuch,
@@ -41,7 +41,12 @@ enum End {
 }
 
 /// A socket of the host, from its wait to the end of the connection that it carries.
-pub(crate) async fn hold_host(hub: Handle, passage: Arc<Passage>, mut host: WebSocket, seat: Option<Seat>) {
+pub(crate) async fn hold_host(
+    hub: Handle,
+    passage: Arc<RelayedTunnel>,
+    mut host: WebSocket,
+    seat: Option<ConnectionSlot>,
+) {
     let (give, taken) = oneshot::channel();
     let too_many = {
         let mut spares = lock(&passage.spares);
@@ -53,13 +58,13 @@ pub(crate) async fn hold_host(hub: Handle, passage: Arc<Passage>, mut host: WebS
         too_many
     };
     if too_many {
-        return close(&mut host, CUT, "too many sockets wait already").await;
+        return close(&mut host, CLOSE_POLICY, "too many sockets wait already").await;
     }
     passage.waiting.notify_one();
     let remote = match wait(&passage, &mut host, taken).await {
         Ok(remote) => remote,
-        Err(End::Left) => return,
-        Err(End::Cut | End::TooMuch) => return close(&mut host, CUT, "the tunnel has ended").await,
+        Err(RelayEnd::Left) => return,
+        Err(RelayEnd::Cut | RelayEnd::TooMuch) => return close(&mut host, CLOSE_POLICY, "the tunnel has ended").await,
     };
     if host.send(Message::text("paired")).await.is_err() {
         // It left just now; another one may be there.
@@ -70,25 +75,29 @@ pub(crate) async fn hold_host(hub: Handle, passage: Arc<Passage>, mut host: WebS
 }
 
 /// Until a remote comes. Whoever leaves meanwhile is noticed.
-async fn wait(passage: &Passage, host: &mut WebSocket, mut taken: oneshot::Receiver<Remote>) -> Result<Remote, End> {
-    let mut beat = interval(BEAT);
+async fn wait(
+    passage: &RelayedTunnel,
+    host: &mut WebSocket,
+    mut taken: oneshot::Receiver<TunnelRemote>,
+) -> Result<TunnelRemote, RelayEnd> {
+    let mut beat = interval(PING_INTERVAL);
     let mut unheard = 0;
     loop {
         tokio::select! {
             biased;
-            () = passage.closed.cancelled() => return Err(End::Cut),
-            remote = &mut taken => return remote.map_err(|_| End::Cut),
+            () = passage.closed.cancelled() => return Err(RelayEnd::Cut),
+            remote = &mut taken => return remote.map_err(|_| RelayEnd::Cut),
             message = host.recv() => match message {
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => unheard = 0,
                 // It has nothing to say before it is paired.
                 Some(Ok(Message::Binary(_) | Message::Text(_) | Message::Close(_)) | Err(_)) | None => {
-                    return Err(End::Left);
+                    return Err(RelayEnd::Left);
                 }
             },
             _ = beat.tick() => {
                 unheard += 1;
-                if unheard > SILENT || host.send(Message::Ping(Bytes::new())).await.is_err() {
-                    return Err(End::Left);
+                if unheard > MAX_MISSED_PINGS || host.send(Message::Ping(Bytes::new())).await.is_err() {
+                    return Err(RelayEnd::Left);
                 }
             }
         }
@@ -96,12 +105,17 @@ async fn wait(passage: &Passage, host: &mut WebSocket, mut taken: oneshot::Recei
 }
 
 /// A remote's socket.
-pub(crate) async fn hold_remote(passage: Arc<Passage>, socket: WebSocket, place: Place, seat: Option<Seat>) {
-    seek(&passage, Remote { socket, place, seat }).await;
+pub(crate) async fn hold_remote(
+    passage: Arc<RelayedTunnel>,
+    socket: WebSocket,
+    place: TunnelSlot,
+    seat: Option<ConnectionSlot>,
+) {
+    seek(&passage, TunnelRemote { socket, place, seat }).await;
 }
 
 /// Gives the remote to the host's oldest socket that waits, or to the next one that comes.
-async fn seek(passage: &Passage, mut remote: Remote) {
+async fn seek(passage: &RelayedTunnel, mut remote: TunnelRemote) {
     loop {
         remote = match offer(passage, remote) {
             Ok(()) => return,
@@ -109,7 +123,7 @@ async fn seek(passage: &Passage, mut remote: Remote) {
         };
         let comes = tokio::select! {
             () = passage.closed.cancelled() => None,
-            comes = timeout(PATIENCE, passage.waiting.notified()) => comes.ok(),
+            comes = timeout(HOST_TIMEOUT, passage.waiting.notified()) => comes.ok(),
         };
         if comes.is_none() {
             return close(&mut remote.socket, NO_HOST, "the host does not answer").await;
@@ -119,7 +133,7 @@ async fn seek(passage: &Passage, mut remote: Remote) {
 
 /// Gives the remote back if nobody waits for one.
 #[allow(clippy::result_large_err, reason = "it is given back, not an error")]
-fn offer(passage: &Passage, mut remote: Remote) -> Result<(), Remote> {
+fn offer(passage: &RelayedTunnel, mut remote: TunnelRemote) -> Result<(), TunnelRemote> {
     loop {
         let Some(spare) = lock(&passage.spares).pop_front() else { return Err(remote) };
         match spare.send(remote) {
@@ -130,29 +144,29 @@ fn offer(passage: &Passage, mut remote: Remote) -> Result<(), Remote> {
     }
 }
 
-async fn relay(hub: &Handle, passage: &Passage, host: WebSocket, remote: Remote) {
-    let Remote { socket, place, seat } = remote;
+async fn relay(hub: &Handle, passage: &RelayedTunnel, host: WebSocket, remote: TunnelRemote) {
+    let TunnelRemote { socket, place, seat } = remote;
     let ((mut to_host, mut from_host), (mut to_remote, mut from_remote)) = (host.split(), socket.split());
     let end = {
         let up = std::pin::pin!(pump(hub, passage, &mut from_remote, &mut to_host));
         let down = std::pin::pin!(pump(hub, passage, &mut from_host, &mut to_remote));
         tokio::select! {
             biased;
-            () = passage.closed.cancelled() => End::Cut,
+            () = passage.closed.cancelled() => RelayEnd::Cut,
             end = select(up, down) => match end {
                 Either::Left((end, _)) | Either::Right((end, _)) => end,
             },
         }
     };
     let (code, reason) = match end {
-        End::Left => (NORMAL, "the other end has left"),
-        End::TooMuch => (TOO_MUCH, "the tunnel has passed as many bytes as it may"),
-        End::Cut => (CUT, "the tunnel has ended"),
+        RelayEnd::Left => (CLOSE_NORMAL, "the other end has left"),
+        RelayEnd::TooMuch => (TOO_MUCH, "the tunnel has passed as many bytes as it may"),
+        RelayEnd::Cut => (CLOSE_POLICY, "the tunnel has ended"),
     };
     tracing::debug!(tunnel.id = %passage.id, ?end, "a connection of a tunnel is over");
     drop((place, seat));
     // Nothing more passes, not even what was on its way.
-    if end == End::Cut {
+    if end == RelayEnd::Cut {
         return;
     }
     if let (Ok(mut host), Ok(mut remote)) = (to_host.reunite(from_host), to_remote.reunite(from_remote)) {
@@ -161,26 +175,26 @@ async fn relay(hub: &Handle, passage: &Passage, host: WebSocket, remote: Remote)
 }
 
 /// One direction.
-async fn pump<From, To>(hub: &Handle, passage: &Passage, from: &mut From, to: &mut To) -> End
+async fn pump<From, To>(hub: &Handle, passage: &RelayedTunnel, from: &mut From, to: &mut To) -> RelayEnd
 where
     From: Stream<Item = Result<Message, axum::Error>> + Unpin,
     To: Sink<Message> + Unpin,
 {
     let mut unheard = 0;
     loop {
-        let passed = match timeout(BEAT, from.next()).await {
+        let passed = match timeout(PING_INTERVAL, from.next()).await {
             // This end has said nothing, so nothing was sent to the other one: it is asked whether it is there.
             Err(_) => {
                 unheard += 1;
-                if unheard > SILENT {
-                    return End::Left;
+                if unheard > MAX_MISSED_PINGS {
+                    return RelayEnd::Left;
                 }
                 to.send(Message::Ping(Bytes::new())).await
             }
             Ok(Some(Ok(Message::Binary(bytes)))) => {
                 unheard = 0;
                 if !passage.admit(bytes.len()) {
-                    return End::TooMuch;
+                    return RelayEnd::TooMuch;
                 }
                 hub.metrics().tunnel_bytes.add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
                 to.send(Message::Binary(bytes)).await
@@ -190,10 +204,10 @@ where
                 continue;
             }
             // Bytes are all that passes.
-            Ok(Some(Ok(Message::Text(_) | Message::Close(_)) | Err(_)) | None) => return End::Left,
+            Ok(Some(Ok(Message::Text(_) | Message::Close(_)) | Err(_)) | None) => return RelayEnd::Left,
         };
         if passed.is_err() {
-            return End::Left;
+            return RelayEnd::Left;
         }
     }
 }
@@ -207,5 +221,5 @@ async fn close(socket: &mut WebSocket, code: u16, reason: &'static str) {
         }
         Ok::<(), axum::Error>(())
     };
-    let _ = timeout(GOODBYE, goodbye).await;
+    let _ = timeout(CLOSE_TIMEOUT, goodbye).await;
 }

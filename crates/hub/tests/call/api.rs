@@ -5,10 +5,10 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::watcher::{Socket, call, result, timeless};
-use crate::world::{Device, World};
+use crate::world::{TestDevice, World};
 
 /// One agent with a device.
-async fn laptop() -> (World, Device) {
+async fn laptop() -> (World, TestDevice) {
     let world = World::start().await;
     world.agent("laptop").await;
     let device = world.device("laptop").await;
@@ -16,7 +16,7 @@ async fn laptop() -> (World, Device) {
 }
 
 /// Claims the call's run and reports on it.
-async fn begin(device: &Device) -> String {
+async fn begin(device: &TestDevice) -> String {
     let claimed = device.claim().await;
     let path = format!("/api/v1/task-runs/{}", claimed["task_run_id"].as_str().unwrap());
     let report = json!({"message": "reading files", "percent": 30, "chunk": "half an ", "thought": "hm"});
@@ -25,7 +25,7 @@ async fn begin(device: &Device) -> String {
     path
 }
 
-async fn complete(device: &Device, path: &str) {
+async fn complete(device: &TestDevice, path: &str) {
     let output = json!({"text": "an answer", "details": {"files": 3}});
     let body = json!({"output": output, "usage": {"tokens": 1500, "cost_usd": 0.05}});
     device.client.post(&format!("{path}/complete"), body).await.expect(200);

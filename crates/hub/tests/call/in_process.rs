@@ -10,8 +10,8 @@ use std::{
 
 use attache_hub::{
     control::CallHeaders,
-    in_process::{Failure, InProcessAgent, Output, Work},
-    stream::Shown,
+    in_process::{AgentFailure, AgentOutput, InProcessAgent, InProcessRun},
+    stream::CallDetail,
 };
 use attache_protocol::{
     Json,
@@ -25,21 +25,21 @@ use crate::world::{Engine, PATIENCE, World};
 
 /// Does as it is told.
 #[derive(Default, Clone)]
-struct Obedient {
+struct ScriptedAgent {
     begun: Arc<Notify>,
     go_on: Arc<Notify>,
     dropped: Arc<AtomicBool>,
 }
 
-struct Dropped(Arc<AtomicBool>);
+struct DropFlag(Arc<AtomicBool>);
 
-impl Drop for Dropped {
+impl Drop for DropFlag {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
-impl Obedient {
+impl ScriptedAgent {
     /// Waits until the work that waits was dropped.
     async fn is_dropped(&self) {
         let dropped = async {
@@ -51,23 +51,23 @@ impl Obedient {
     }
 }
 
-impl InProcessAgent for Obedient {
-    async fn work(&self, work: Work) -> Result<Output, Failure> {
+impl InProcessAgent for ScriptedAgent {
+    async fn work(&self, work: InProcessRun) -> Result<AgentOutput, AgentFailure> {
         match work.text() {
-            "fail" => Err(Failure::new("no wish to")),
+            "fail" => Err(AgentFailure::new("no wish to")),
             "panic" => panic!("as it was told"),
             "wait" => {
-                let _dropped = Dropped(self.dropped.clone());
+                let _dropped = DropFlag(self.dropped.clone());
                 self.begun.notify_one();
                 self.go_on.notified().await;
-                Ok(Output::text("waited"))
+                Ok(AgentOutput::text("waited"))
             }
             text => {
                 work.progress("working", 0.5).await?;
-                work.say("so far so good").await?;
+                work.send_chunk("so far so good").await?;
                 let context = work.context().cloned().unwrap_or_else(Json::empty_object);
                 let usage = Json::from_text(r#"{"tokens":7}"#).unwrap();
-                Ok(Output::text(format!("done: {text}")).details(context).usage(usage))
+                Ok(AgentOutput::text(format!("done: {text}")).details(context).usage(usage))
             }
         }
     }
@@ -77,7 +77,7 @@ impl InProcessAgent for Obedient {
     }
 }
 
-async fn hosted(world: &World, agent: Obedient) -> attache_hub::in_process::Hosted {
+async fn hosted(world: &World, agent: ScriptedAgent) -> attache_hub::in_process::HostedAgent {
     let key = world.owner.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
     let by = world.hub.authenticate_key(&key).await.unwrap();
     world.hub.host(&by, "inner", agent).await.unwrap()
@@ -93,7 +93,7 @@ async fn ended(world: &World, id: &str) -> Value {
 #[tokio::test]
 async fn it_is_never_given_a_run_with_limits_that_it_does_not_enforce() {
     let world = World::start().await;
-    let _hosted = hosted(&world, Obedient::default()).await;
+    let _hosted = hosted(&world, ScriptedAgent::default()).await;
     let body = json!({"agent_id": "inner", "input": {"text": "id"}, "sandbox": {"allow_exec": false}});
     let run = world.owner.post("/api/v1/task-runs", body).await.expect(201)["task_run_id"].as_str().unwrap().to_owned();
     let read = timeout(PATIENCE, async {
@@ -112,7 +112,7 @@ async fn it_is_never_given_a_run_with_limits_that_it_does_not_enforce() {
 #[tokio::test]
 async fn it_is_called_in_memory_and_watched_like_any_other() {
     let world = World::start().await;
-    let hosted = hosted(&world, Obedient::default()).await;
+    let hosted = hosted(&world, ScriptedAgent::default()).await;
     let key = world.owner.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
     let by = world.hub.authenticate_key(&key).await.unwrap();
     let request = CallRequest {
@@ -122,7 +122,7 @@ async fn it_is_called_in_memory_and_watched_like_any_other() {
         ..CallRequest::default()
     };
     let id: CallId = world.hub.call(&by, request, CallHeaders::default()).await.unwrap();
-    let mut follow = world.hub.watch_call(&by, id, Shown::Everything, None).await.unwrap();
+    let mut follow = world.hub.watch_call(&by, id, CallDetail::Everything, None).await.unwrap();
     let mut frames = Vec::new();
     while let Some(frame) = timeout(PATIENCE, follow.next()).await.unwrap() {
         frames.push(frame.text());
@@ -146,7 +146,7 @@ async fn it_is_called_in_memory_and_watched_like_any_other() {
 #[tokio::test]
 async fn failures_and_panics_end_the_run_and_not_the_agent() {
     let world = World::start().await;
-    let _hosted = hosted(&world, Obedient::default()).await;
+    let _hosted = hosted(&world, ScriptedAgent::default()).await;
     for (task, error, code) in [("fail", "no wish to", "task_failed"), ("panic", "The agent crashed.", "host_crashed")]
     {
         let id = call(&world.owner, json!({"task": task})).await;
@@ -164,7 +164,7 @@ async fn failures_and_panics_end_the_run_and_not_the_agent() {
 #[tokio::test]
 async fn a_cancelled_call_drops_the_work_and_others_go_on() {
     let world = World::start().await;
-    let agent = Obedient::default();
+    let agent = ScriptedAgent::default();
     let _hosted = hosted(&world, agent.clone()).await;
     let id = call(&world.owner, json!({"task": "wait"})).await;
     timeout(PATIENCE, agent.begun.notified()).await.unwrap();
@@ -179,7 +179,7 @@ async fn a_cancelled_call_drops_the_work_and_others_go_on() {
 #[tokio::test]
 async fn work_that_is_under_way_is_finished_before_the_hosting_ends() {
     let world = World::start().await;
-    let agent = Obedient::default();
+    let agent = ScriptedAgent::default();
     let hosted = hosted(&world, agent.clone()).await;
     let id = call(&world.owner, json!({"task": "wait"})).await;
     timeout(PATIENCE, agent.begun.notified()).await.unwrap();
@@ -193,7 +193,7 @@ async fn work_that_is_under_way_is_finished_before_the_hosting_ends() {
 #[tokio::test]
 async fn work_that_does_not_end_in_time_is_given_up_in_words() {
     let world = World::start().await;
-    let agent = Obedient::default();
+    let agent = ScriptedAgent::default();
     let hosted = hosted(&world, agent.clone()).await;
     let id = call(&world.owner, json!({"task": "wait"})).await;
     timeout(PATIENCE, agent.begun.notified()).await.unwrap();
@@ -212,7 +212,7 @@ async fn a_long_task_keeps_its_claim() {
         options.claim_grace = Duration::ZERO;
     })
     .await;
-    let agent = Obedient::default();
+    let agent = ScriptedAgent::default();
     let _hosted = hosted(&world, agent.clone()).await;
     let id = call(&world.owner, json!({"task": "wait"})).await;
     timeout(PATIENCE, agent.begun.notified()).await.unwrap();
@@ -227,19 +227,19 @@ async fn a_long_task_keeps_its_claim() {
 }
 
 /// Passes everything on, to itself in the end.
-struct Lazy;
+struct ForwardingAgent;
 
-impl InProcessAgent for Lazy {
-    async fn work(&self, work: Work) -> Result<Output, Failure> {
+impl InProcessAgent for ForwardingAgent {
+    async fn work(&self, work: InProcessRun) -> Result<AgentOutput, AgentFailure> {
         let agent_type = Some(if work.text() == "dig" { "inner" } else { "lazy" }.to_owned());
         let request = CallRequest { task: work.text().to_owned(), agent_type, ..CallRequest::default() };
         let call = work.call(request).await?;
-        let mut follow = work.hub().watch_call(work.principal(), call, Shown::Everything, None).await?;
+        let mut follow = work.hub().watch_call(work.principal(), call, CallDetail::Everything, None).await?;
         while follow.next().await.is_some() {}
         let result = work.hub().call_result(work.principal(), call).await?;
         match (result.result, result.error) {
-            (Some(answer), _) => Ok(Output::text(answer.summary.parse::<String>().unwrap())),
-            (None, error) => Err(Failure::new(error.unwrap().parse::<String>().unwrap())),
+            (Some(answer), _) => Ok(AgentOutput::text(answer.summary.parse::<String>().unwrap())),
+            (None, error) => Err(AgentFailure::new(error.unwrap().parse::<String>().unwrap())),
         }
     }
 }
@@ -247,10 +247,10 @@ impl InProcessAgent for Lazy {
 #[tokio::test]
 async fn an_agent_calls_another_one_and_circles_are_refused() {
     let world = World::start().await;
-    let _inner = hosted(&world, Obedient::default()).await;
+    let _inner = hosted(&world, ScriptedAgent::default()).await;
     let key = world.owner.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
     let by = world.hub.authenticate_key(&key).await.unwrap();
-    let _lazy = world.hub.host(&by, "lazy", Lazy).await.unwrap();
+    let _lazy = world.hub.host(&by, "lazy", ForwardingAgent).await.unwrap();
     let id = call(&world.owner, json!({"task": "dig", "agent_type": "lazy"})).await;
     assert_eq!(ended(&world, &id).await["result"]["summary"], "done: dig");
     let id = call(&world.owner, json!({"task": "circle", "agent_type": "lazy"})).await;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::watcher::{Socket, call, register_agent};
-use crate::world::{Client, World};
+use crate::world::{TestCaller, World};
 
 /// The name of the agent that the call became a run of.
 async fn reached(world: &World, body: Value) -> String {
@@ -12,7 +12,7 @@ async fn reached(world: &World, body: Value) -> String {
     run["agent_name"].as_str().unwrap().to_owned()
 }
 
-async fn refused(client: &Client, body: Value) -> (u16, String, String) {
+async fn refused(client: &TestCaller, body: Value) -> (u16, String, String) {
     let reply = client.post("/api/a2a/call", body).await;
     let error = reply.json()["error"].clone();
     let text = |name: &str| error[name].as_str().unwrap().to_owned();

@@ -1,17 +1,17 @@
 //! Who calls whom: the cloud a terminal, a terminal the cloud, and a terminal another one, always through the hub.
 
-use attache_hub::in_process::{Failure, InProcessAgent, Output, Work};
+use attache_hub::in_process::{AgentFailure, AgentOutput, InProcessAgent, InProcessRun};
 use serde_json::{Value, json};
 
 use super::watcher::{Socket, call, register_agent, timeless};
-use crate::world::{Client, World};
+use crate::world::{TestCaller, World};
 
 /// The organisation's knowledge, in the hub's own process.
 struct Knowledge;
 
 impl InProcessAgent for Knowledge {
-    async fn work(&self, work: Work) -> Result<Output, Failure> {
-        Ok(Output::text(format!("resources/docs says about `{}`: rate-limit yourself", work.text())))
+    async fn work(&self, work: InProcessRun) -> Result<AgentOutput, AgentFailure> {
+        Ok(AgentOutput::text(format!("resources/docs says about `{}`: rate-limit yourself", work.text())))
     }
 
     fn capabilities(&self) -> Vec<String> {
@@ -19,14 +19,14 @@ impl InProcessAgent for Knowledge {
     }
 }
 
-async fn host_knowledge(world: &World) -> attache_hub::in_process::Hosted {
+async fn host_knowledge(world: &World) -> attache_hub::in_process::HostedAgent {
     let key = world.owner.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
     let by = world.hub.authenticate_key(&key).await.unwrap();
     world.hub.host(&by, "knowledge", Knowledge).await.unwrap()
 }
 
 /// A terminal agent with its key, connected by plain frames.
-async fn terminal(world: &World, name: &str) -> (Client, Socket) {
+async fn terminal(world: &World, name: &str) -> (TestCaller, Socket) {
     let client = world.anonymous().key(&register_agent(world, name).await);
     let socket = Socket::open(world, "/api/a2a/connect", &client).await;
     (client, socket)

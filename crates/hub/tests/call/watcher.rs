@@ -8,7 +8,7 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, client::IntoClientRequest as _, protocol::CloseFrame},
 };
 
-use crate::world::{Client, PATIENCE, World};
+use crate::world::{PATIENCE, TestCaller, World};
 
 pub struct Socket(WebSocketStream<TcpStream>);
 
@@ -19,11 +19,11 @@ pub async fn register_agent(world: &World, name: &str) -> String {
 }
 
 /// Makes a call and answers with its id.
-pub async fn call(client: &Client, body: Value) -> String {
+pub async fn call(client: &TestCaller, body: Value) -> String {
     client.post("/api/a2a/call", body).await.expect(200)["call_id"].as_str().unwrap().to_owned()
 }
 
-pub async fn result(client: &Client, call: &str) -> Value {
+pub async fn result(client: &TestCaller, call: &str) -> Value {
     client.get(&format!("/api/a2a/result/{call}")).await.expect(200)
 }
 
@@ -41,11 +41,11 @@ pub fn timeless(mut value: Value) -> Value {
 // === impl Socket ===
 
 impl Socket {
-    pub async fn open(world: &World, path: &str, client: &Client) -> Self {
+    pub async fn open(world: &World, path: &str, client: &TestCaller) -> Self {
         Self::try_open(world, path, client).await.unwrap()
     }
 
-    pub async fn try_open(world: &World, path: &str, client: &Client) -> Result<Self, tungstenite::Error> {
+    pub async fn try_open(world: &World, path: &str, client: &TestCaller) -> Result<Self, tungstenite::Error> {
         let mut request = format!("ws://{}{path}", world.address).into_client_request().unwrap();
         for name in ["authorization", "x-runtime-token"] {
             if !client.header(name).is_empty() {

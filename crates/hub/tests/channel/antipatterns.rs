@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     engine::execute,
-    peer::{Peer, WS, engine, owner_key, read_run, register_agent, run, worker},
+    peer::{TestPeer, WS, engine, owner_key, read_run, register_agent, run, worker},
 };
 use crate::world::World;
 
@@ -50,7 +50,7 @@ async fn reconnecting_does_not_deliver_from_the_start_and_makes_no_second_turn()
     let created = host.find(|told| told["payload"]["type"] == "task.created").await;
     for _ in 0..5 {
         drop(host);
-        host = Peer::connect(&world, WS, Some(&key)).await;
+        host = TestPeer::connect(&world, WS, Some(&key)).await;
         let resume = json!({"action": "resume", "channel_id": registered["channel_id"], "resume_token": registered["resume_token"], "last_seq": created["header"]["seq"]});
         let resumed = host.request(resume).await;
         assert_eq!(resumed["resumed_from"], created["header"]["seq"]);
@@ -118,7 +118,7 @@ async fn a_broken_channel_never_marks_a_running_task_completed() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let registered = peer.register(json!({})).await;
     let id = run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     engine::execute,
-    peer::{Peer, WS, engine, register_agent, run, worker},
+    peer::{TestPeer, WS, engine, register_agent, run, worker},
 };
 use crate::world::World;
 
@@ -51,7 +51,7 @@ async fn numbered_reports_that_come_again_after_a_break_are_heard_once() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let registered = peer.register(json!({})).await;
     let id = run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
@@ -66,7 +66,7 @@ async fn numbered_reports_that_come_again_after_a_break_are_heard_once() {
     }
     peer.find(|frame| frame["payload"] == json!({"action": "ack", "seq": 5})).await;
     drop(peer);
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let resume = json!({"action": "resume", "channel_id": registered["channel_id"], "resume_token": registered["resume_token"], "last_seq": 1});
     assert_eq!(peer.request(resume).await["ok"], true);
     // The peer cannot know how much arrived, and sends it all again.
@@ -85,7 +85,7 @@ async fn reports_that_the_worker_counts_itself_are_heard_once_over_http_and_chan
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;
-    let mut peer = Peer::try_connect(&world, WS, &[("x-runtime-token", device.token.as_str())]).await.unwrap();
+    let mut peer = TestPeer::try_connect(&world, WS, &[("x-runtime-token", device.token.as_str())]).await.unwrap();
     peer.register(json!({})).await;
     let id = run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
@@ -151,7 +151,7 @@ async fn a_refusal_that_passes_is_not_kept() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let ready = peer.frame("request", json!({"action": "ready", "credits": 1}));
     assert_eq!(peer.ask(&ready).await["payload"]["error"]["code"], "not_registered");
     peer.register(json!({})).await;

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::peer::{Peer, WS, engine, owner_key, read_run, register_agent, until_status, worker};
+use super::peer::{TestPeer, WS, engine, owner_key, read_run, register_agent, until_status, worker};
 use crate::world::World;
 
 /// A frame of an engine to an agent.
-pub fn execute(peer: &mut Peer, agent: &str, payload: Value) -> Value {
+pub fn execute(peer: &mut TestPeer, agent: &str, payload: Value) -> Value {
     let mut frame = peer.frame("request", payload);
     frame["header"]["to"] = json!(agent);
     frame["payload"]["action"] = json!("execute");
@@ -140,7 +140,7 @@ async fn an_engine_decides_only_where_its_principal_may() {
     let (mut sub, _) = worker(&world, "builder").await;
     let (mut host, _) = engine(&world, json!([])).await;
     let caller = register_agent(&world, "caller").await;
-    let mut agent = Peer::connect(&world, WS, Some(&caller)).await;
+    let mut agent = TestPeer::connect(&world, WS, Some(&caller)).await;
     agent.register(json!({"peer_role": "host"})).await;
     for (peer, may) in [(&mut host, true), (&mut agent, false)] {
         sub.notify(json!({"action": "ready", "credits": 1})).await;
@@ -212,7 +212,7 @@ async fn what_cannot_be_started_is_refused_with_the_field() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut host, _) = engine(&world, json!([])).await;
-    let refusal = async |host: &mut Peer, to: &str, payload: Value, ttl: Value| {
+    let refusal = async |host: &mut TestPeer, to: &str, payload: Value, ttl: Value| {
         let mut frame = execute(host, to, payload);
         frame["metadata"] = json!({"ttl": ttl});
         let reply = host.ask(&frame).await["payload"].clone();
@@ -233,7 +233,7 @@ async fn what_cannot_be_started_is_refused_with_the_field() {
         is("invalid_frame", json!("payload.allowed_tools"))
     );
     let viewer = world.owner.post("/api/v1/api-keys", json!({"name": "v", "role": "viewer"})).await.expect(201);
-    let mut viewer = Peer::connect(&world, WS, viewer["api_key"].as_str()).await;
+    let mut viewer = TestPeer::connect(&world, WS, viewer["api_key"].as_str()).await;
     let frame = viewer.frame("request", json!({"action": "register", "peer_role": "client"}));
     assert_eq!(viewer.ask(&frame).await["payload"]["error"]["code"], "forbidden");
     assert_eq!(world.owner.get("/api/v1/task-runs").await.expect(200)["task_runs"], json!([]));
@@ -317,7 +317,7 @@ async fn the_same_request_again_is_the_same_run_also_over_another_channel() {
     let again = host.ask(&frame).await;
     assert_eq!(first, again, "the stored reply");
     host.close().await;
-    let mut other = Peer::connect(&world, WS, Some(&key)).await;
+    let mut other = TestPeer::connect(&world, WS, Some(&key)).await;
     other.register(json!({"peer_role": "host"})).await;
     let moved = other.ask(&frame).await;
     assert_eq!(moved["payload"], first["payload"]);

@@ -6,7 +6,7 @@ use std::path::Path;
 use attache_protocol::env::Env;
 use serde_json::json;
 
-use super::peer::{Peer, engine, run, worker};
+use super::peer::{TestPeer, engine, run, worker};
 use crate::world::World;
 
 const ROUNDS: usize = 1500;
@@ -97,7 +97,7 @@ fn mutate(dice: &Dice, text: &str, others: &[(String, String)]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-async fn still_answers(peer: &mut Peer, what: &str) {
+async fn still_answers(peer: &mut TestPeer, what: &str) {
     // A name that no mutation can have used.
     let frame = peer.frame("request", json!({"action": "ack", "seq": 0}));
     peer.send(&frame).await;
@@ -160,7 +160,7 @@ async fn mutated_posts_are_always_answered() {
     }
 }
 
-async fn mutate_at(world: World, mut peer: Peer, seed: u64) {
+async fn mutate_at(world: World, mut peer: TestPeer, seed: u64) {
     let dice = Dice(Env::seeded(seed));
     let corpus = corpus();
     for round in 0..ROUNDS {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite;
 
-use super::peer::{Peer, WS, engine, owner_key, register_agent, run, worker};
+use super::peer::{TestPeer, WS, engine, owner_key, register_agent, run, worker};
 use crate::world::World;
 
 fn status(error: tungstenite::Error) -> u16 {
@@ -25,16 +25,16 @@ async fn the_upgrade_checks_credential_origin_and_host() {
         (vec![("authorization", good.as_str()), ("host", "evil.example")], 421),
     ] {
         for path in [WS, "/api/a2a/connect"] {
-            let refused = Peer::try_connect(&world, path, &headers).await.map(drop).unwrap_err();
+            let refused = TestPeer::try_connect(&world, path, &headers).await.map(drop).unwrap_err();
             assert_eq!(status(refused), expected, "{headers:?}");
         }
     }
-    let plain = Peer::try_connect(&world, "/api/a2a/connect", &[]).await.map(drop).unwrap_err();
+    let plain = TestPeer::try_connect(&world, "/api/a2a/connect", &[]).await.map(drop).unwrap_err();
     assert_eq!(status(plain), 401, "plain frames carry no credential of their own");
-    let person = Peer::try_connect(&world, "/api/a2a/connect", &[("authorization", good.as_str())]).await;
+    let person = TestPeer::try_connect(&world, "/api/a2a/connect", &[("authorization", good.as_str())]).await;
     assert_eq!(status(person.map(drop).unwrap_err()), 403, "a person is no worker");
     let other = [("authorization", good.as_str()), ("sec-websocket-protocol", "something.else")];
-    assert_eq!(status(Peer::try_connect(&world, "/api/a2a/connect", &other).await.map(drop).unwrap_err()), 400);
+    assert_eq!(status(TestPeer::try_connect(&world, "/api/a2a/connect", &other).await.map(drop).unwrap_err()), 400);
     assert_eq!(world.owner.get(WS).await.status, 400, "not a WebSocket at all");
 }
 
@@ -43,7 +43,7 @@ async fn the_first_frame_may_carry_the_credential() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
-    let mut peer = Peer::connect(&world, WS, None).await;
+    let mut peer = TestPeer::connect(&world, WS, None).await;
     let mut register = peer.frame("request", json!({"action": "register"}));
     let refused = peer.ask(&register).await["payload"].clone();
     assert_eq!(
@@ -63,7 +63,7 @@ async fn the_first_frame_may_carry_the_credential() {
 #[tokio::test]
 async fn a_stranger_who_keeps_guessing_is_cut_off() {
     let world = World::start().await;
-    let mut peer = Peer::connect(&world, WS, None).await;
+    let mut peer = TestPeer::connect(&world, WS, None).await;
     for _ in 0..5 {
         let mut frame = peer.frame("request", json!({"action": "register"}));
         frame["metadata"] = json!({"auth_token": "bearer ak_guess"});
@@ -77,7 +77,7 @@ async fn guesses_over_the_channel_are_counted_like_all_others() {
     let world = World::tuned(|options| options.failures_per_minute = 3).await;
     let mut codes = Vec::new();
     for _ in 0..5 {
-        let mut peer = Peer::connect(&world, WS, None).await;
+        let mut peer = TestPeer::connect(&world, WS, None).await;
         let mut frame = peer.frame("request", json!({"action": "register"}));
         frame["metadata"] = json!({"auth_token": "bearer ak_guess"});
         codes.push(peer.ask(&frame).await["payload"]["error"]["code"].clone());
@@ -98,7 +98,7 @@ async fn a_frame_with_a_token_of_its_own_is_verified_for_that_frame() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut host, _) = engine(&world, json!([])).await;
-    let with = |peer: &mut Peer, token: &str| {
+    let with = |peer: &mut TestPeer, token: &str| {
         let mut frame = peer.frame("request", json!({"action": "message", "message": 1}));
         frame["metadata"] = json!({"auth_token": token});
         frame
@@ -124,7 +124,7 @@ async fn a_revoked_credential_fails_the_very_next_frame() {
     world.agent("builder").await;
     // A person's key.
     let made = world.owner.post("/api/v1/api-keys", json!({"name": "k", "role": "operator"})).await.expect(201);
-    let mut host = Peer::connect(&world, WS, made["api_key"].as_str()).await;
+    let mut host = TestPeer::connect(&world, WS, made["api_key"].as_str()).await;
     host.register(json!({})).await;
     let path = format!("/api/v1/api-keys/{}", made["key"]["key_id"].as_str().unwrap());
     assert_eq!(world.owner.delete(&path).await.status, 200);
@@ -134,7 +134,7 @@ async fn a_revoked_credential_fails_the_very_next_frame() {
 
     // A device's token, with a run that would otherwise end well.
     let device = world.device("builder").await;
-    let mut peer = Peer::try_connect(&world, WS, &[("x-runtime-token", device.token.as_str())]).await.unwrap();
+    let mut peer = TestPeer::try_connect(&world, WS, &[("x-runtime-token", device.token.as_str())]).await.unwrap();
     peer.register(json!({})).await;
     let id = run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
@@ -159,7 +159,7 @@ async fn a_peer_whose_credential_was_revoked_hears_nothing_more() {
     world.agent("builder").await;
     let (mut sub, _) = worker(&world, "builder").await;
     let made = world.owner.post("/api/v1/api-keys", json!({"name": "k", "role": "operator"})).await.expect(201);
-    let mut host = Peer::connect(&world, WS, made["api_key"].as_str()).await;
+    let mut host = TestPeer::connect(&world, WS, made["api_key"].as_str()).await;
     host.register(json!({})).await;
     let frame = super::engine::execute(&mut host, "builder", json!({"query": "go"}));
     let id = host.ask(&frame).await["payload"]["task_run_id"].clone();
@@ -187,7 +187,7 @@ async fn a_peer_whose_credential_was_revoked_hears_nothing_more() {
 async fn what_a_channel_was_not_registered_for_is_refused() {
     let world = World::start().await;
     world.agent("builder").await;
-    let mut peer = Peer::connect(&world, WS, Some(&owner_key(&world))).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&owner_key(&world))).await;
     let early = peer.request(json!({"action": "ready", "credits": 1})).await;
     assert_eq!(early["error"]["code"], "not_registered");
     let wrong = peer.request(json!({"action": "register", "peer_role": "worker"})).await;
@@ -212,8 +212,8 @@ async fn what_a_channel_was_not_registered_for_is_refused() {
 async fn a_socket_keeps_its_seat_among_the_connections() {
     let world = World::tuned(|options| options.max_connections = 2).await;
     let key = owner_key(&world);
-    let _one = Peer::connect(&world, WS, Some(&key)).await;
-    let _two = Peer::connect(&world, WS, Some(&key)).await;
+    let _one = TestPeer::connect(&world, WS, Some(&key)).await;
+    let _two = TestPeer::connect(&world, WS, Some(&key)).await;
     let stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
     let mut byte = [0; 1];
     use tokio::io::AsyncReadExt as _;

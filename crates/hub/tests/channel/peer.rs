@@ -15,7 +15,7 @@ use crate::world::{PATIENCE, World};
 pub const WS: &str = "/api/envelope/ws";
 
 /// One connection. What it was not asked for yet waits in its order.
-pub struct Peer {
+pub struct TestPeer {
     socket: WebSocketStream<TcpStream>,
     waiting: VecDeque<Value>,
     names: u64,
@@ -30,17 +30,17 @@ pub async fn register_agent(world: &World, name: &str) -> String {
 }
 
 /// A worker that has registered with a new key of the agent.
-pub async fn worker(world: &World, agent: &str) -> (Peer, Value) {
+pub async fn worker(world: &World, agent: &str) -> (TestPeer, Value) {
     let key = register_agent(world, agent).await;
-    let mut peer = Peer::connect(world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(world, WS, Some(&key)).await;
     let registered = peer.register(json!({})).await;
     (peer, registered)
 }
 
 /// An engine of the owner, with these tools.
-pub async fn engine(world: &World, tools: Value) -> (Peer, Value) {
+pub async fn engine(world: &World, tools: Value) -> (TestPeer, Value) {
     let key = owner_key(world);
-    let mut peer = Peer::connect(world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(world, WS, Some(&key)).await;
     let registered = peer.register(json!({"peer_role": "host", "tools": tools})).await;
     (peer, registered)
 }
@@ -50,7 +50,7 @@ pub fn owner_key(world: &World) -> String {
 }
 
 /// The agent `builder` with a worker that has got a run: the worker, how it was registered, and the run.
-pub async fn at_work(world: &World) -> (Peer, Value, String) {
+pub async fn at_work(world: &World) -> (TestPeer, Value, String) {
     world.agent("builder").await;
     let (mut peer, registered) = worker(world, "builder").await;
     let id = run(world, "builder").await;
@@ -83,9 +83,9 @@ pub async fn until_status(world: &World, run: &str, status: &str) -> Value {
     .unwrap_or_else(|_| panic!("the run never became {status}"))
 }
 
-// === impl Peer ===
+// === impl TestPeer ===
 
-impl Peer {
+impl TestPeer {
     pub async fn try_connect(
         world: &World,
         path: &str,

@@ -8,12 +8,12 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest as _},
 };
 
-use super::peer::{Peer, read_run, register_agent, run, until_status};
+use super::peer::{TestPeer, read_run, register_agent, run, until_status};
 use crate::world::{PATIENCE, World};
 
-struct Plain(WebSocketStream<TcpStream>);
+struct PlainPeer(WebSocketStream<TcpStream>);
 
-impl Plain {
+impl PlainPeer {
     async fn connect(world: &World, key: &str) -> Self {
         let mut request = format!("ws://{}/api/a2a/connect", world.address).into_client_request().unwrap();
         request.headers_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
@@ -40,7 +40,7 @@ async fn what_a_plain_client_makes_is_shown_as_a2a_has_it() {
     let world = World::start().await;
     world.agent("laptop").await;
     let key = register_agent(&world, "laptop").await;
-    let mut client = Plain::connect(&world, &key).await;
+    let mut client = PlainPeer::connect(&world, &key).await;
     let id = run(&world, "laptop").await;
     client.next().await;
     let bad = json!({"artifact_id": "a", "parts": [{"kind": "text"}]});
@@ -70,7 +70,7 @@ async fn a_plain_client_is_never_given_a_run_with_limits() {
     let world = World::start().await;
     world.agent("laptop").await;
     let key = register_agent(&world, "laptop").await;
-    let mut client = Plain::connect(&world, &key).await;
+    let mut client = PlainPeer::connect(&world, &key).await;
     let body = json!({"agent_id": "laptop", "input": {"text": "id"}, "sandbox": {"allow_exec": false}});
     let limited = world.owner.post("/api/v1/task-runs", body).await.expect(201);
     let refused = until_status(&world, limited["task_run_id"].as_str().unwrap(), "failed").await;
@@ -85,7 +85,7 @@ async fn a_task_is_pushed_worked_on_and_answered_as_004_shows_it() {
     let world = World::start().await;
     world.agent("laptop").await;
     let key = register_agent(&world, "laptop").await;
-    let mut client = Plain::connect(&world, &key).await;
+    let mut client = PlainPeer::connect(&world, &key).await;
     let body = json!({"agent_id": "laptop", "input": {"text": "analyse", "context": {"files": ["a"]}}});
     let created = world.owner.post("/api/v1/task-runs", body).await.expect(201);
     let id = created["task_run_id"].as_str().unwrap().to_owned();
@@ -132,7 +132,7 @@ async fn what_a_plain_client_has_used_so_far_stops_the_run_at_its_budget() {
     let world = World::start().await;
     world.agent("laptop").await;
     let key = register_agent(&world, "laptop").await;
-    let mut client = Plain::connect(&world, &key).await;
+    let mut client = PlainPeer::connect(&world, &key).await;
     let body = json!({"task": "analyse", "agent_type": "laptop", "budget": {"tokens": 100}});
     let call = world.owner.post("/api/a2a/call", body).await.expect(200)["call_id"].as_str().unwrap().to_owned();
     let id = call.replace("a2a-", "run_");
@@ -162,7 +162,7 @@ async fn plain_frames_that_are_wrong_are_answered_and_the_connection_stays() {
     let world = World::start().await;
     world.agent("laptop").await;
     let key = register_agent(&world, "laptop").await;
-    let mut client = Plain::connect(&world, &key).await;
+    let mut client = PlainPeer::connect(&world, &key).await;
     let id = run(&world, "laptop").await;
     client.next().await;
     for (frame, code, field) in [
@@ -196,13 +196,13 @@ async fn a_plain_client_that_reconnects_ends_what_it_began_and_nothing_is_handed
     let world = World::start().await;
     world.agent("laptop").await;
     let key = register_agent(&world, "laptop").await;
-    let mut client = Plain::connect(&world, &key).await;
+    let mut client = PlainPeer::connect(&world, &key).await;
     let id = run(&world, "laptop").await;
     assert_eq!(client.next().await["task_id"], json!(id));
     client.send(json!({"type": "ping"})).await;
     client.next().await;
     drop(client);
-    let mut client = Plain::connect(&world, &key).await;
+    let mut client = PlainPeer::connect(&world, &key).await;
     client.send(json!({"type": "ping"})).await;
     assert_eq!(client.next().await, json!({"type": "pong"}), "the task was written once and is not written again");
     client.send(json!({"type": "result", "task_id": id, "data": {"summary": "late but good"}})).await;
@@ -216,7 +216,7 @@ async fn connect_speaks_envelopes_to_a_client_that_asks_for_them() {
     world.agent("laptop").await;
     let key = format!("Bearer {}", register_agent(&world, "laptop").await);
     let headers = [("authorization", key.as_str()), ("sec-websocket-protocol", "attache.envelope.v1")];
-    let mut peer = Peer::try_connect(&world, "/api/a2a/connect", &headers).await.unwrap();
+    let mut peer = TestPeer::try_connect(&world, "/api/a2a/connect", &headers).await.unwrap();
     peer.register(json!({})).await;
     let id = run(&world, "laptop").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;

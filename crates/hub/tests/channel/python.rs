@@ -32,12 +32,12 @@ fn python() -> Option<String> {
         .find(has_it)
 }
 
-struct Agent {
+struct PythonAgent {
     lines: Lines<BufReader<ChildStdout>>,
     child: Child,
 }
 
-impl Agent {
+impl PythonAgent {
     async fn start(world: &World, address: SocketAddr, python: &str) -> Self {
         let key = register_agent(world, "counter").await;
         let mut child = tokio::process::Command::new(python)
@@ -65,9 +65,9 @@ impl Agent {
 }
 
 /// A wire between agent and hub that can be cut.
-struct Wire(watch::Sender<u32>);
+struct CuttableWire(watch::Sender<u32>);
 
-impl Wire {
+impl CuttableWire {
     fn new(listener: TcpListener, to: SocketAddr) -> Self {
         let (cut, cuts) = watch::channel(0);
         tokio::spawn(async move {
@@ -107,8 +107,8 @@ async fn the_python_sub_agent_works_asks_and_survives_a_cut() {
     let address = listener.local_addr().unwrap();
     let world = World::tuned(|options| options.public_url = Some(format!("http://{address}"))).await;
     world.agent("counter").await;
-    let wire = Wire::new(listener, world.address);
-    let mut agent = Agent::start(&world, address, &python).await;
+    let wire = CuttableWire::new(listener, world.address);
+    let mut agent = PythonAgent::start(&world, address, &python).await;
 
     let id = ask(&world, "one two three").await;
     let read = until_status(&world, &id, "completed").await;

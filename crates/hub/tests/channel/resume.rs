@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     engine::execute,
-    peer::{Peer, WS, engine, owner_key, read_run, register_agent, run},
+    peer::{TestPeer, WS, engine, owner_key, read_run, register_agent, run},
 };
 use crate::world::World;
 
@@ -22,7 +22,7 @@ async fn frames_that_were_not_acknowledged_come_again_in_order_and_answers_survi
     on_sqlite_and_the_model(async |world| {
         world.agent("builder").await;
         let key = register_agent(&world, "builder").await;
-        let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+        let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
         let registered = peer.register(json!({})).await;
         let (one, two) = (run(&world, "builder").await, run(&world, "builder").await);
         peer.notify(json!({"action": "ready", "credits": 2})).await;
@@ -45,7 +45,7 @@ async fn frames_that_were_not_acknowledged_come_again_in_order_and_answers_survi
         world.owner.post(&path, json!({"approved": true})).await.expect(200);
         world.owner.post(&format!("/api/v1/task-runs/{two}/cancel"), json!({})).await.expect(200);
 
-        let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+        let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
         let resumed = peer.request(resume(&registered, 1)).await;
         assert_eq!((&resumed["ok"], &resumed["resumed_from"]), (&json!(true), &json!(1)), "{resumed}");
         let token = resumed["resume_token"].as_str().unwrap();
@@ -78,13 +78,13 @@ async fn an_unacknowledged_execute_comes_again_as_it_was() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let registered = peer.register(json!({})).await;
     run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
     let first = peer.find_action("execute").await;
     drop(peer);
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     peer.request(resume(&registered, 0)).await;
     let mut again = peer.find_action("execute").await;
     again["header"]["timestamp"] = first["header"]["timestamp"].clone();
@@ -97,11 +97,11 @@ async fn a_token_works_once_and_only_for_its_own_channel_and_principal() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let registered = peer.register(json!({})).await;
     peer.close().await;
     let refused = async |key: &str, payload: Value| {
-        let mut peer = Peer::connect(&world, WS, Some(key)).await;
+        let mut peer = TestPeer::connect(&world, WS, Some(key)).await;
         let reply = peer.request(payload).await;
         assert_eq!(reply["ok"], false, "{reply}");
         reply["error"]["code"].as_str().unwrap().to_owned()
@@ -114,17 +114,17 @@ async fn a_token_works_once_and_only_for_its_own_channel_and_principal() {
     unknown["channel_id"] = json!("chn_00000000000000000000000000000001");
     assert_eq!(refused(&key, unknown).await, "resume_refused", "an unknown channel");
 
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let fresh = peer.request(resume(&registered, 0)).await;
     assert_eq!(fresh["ok"], true);
     assert_eq!(refused(&key, resume(&registered, 0)).await, "resume_refused", "a used token");
     drop(peer);
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let mut next = resume(&registered, 0);
     next["resume_token"] = fresh["resume_token"].clone();
     assert_eq!(peer.request(next.clone()).await["ok"], true, "the fresh one works");
     // Whoever registers anew voids what came before.
-    let mut newer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut newer = TestPeer::connect(&world, WS, Some(&key)).await;
     newer.register(json!({})).await;
     assert_eq!(refused(&key, next).await, "resume_refused", "a superseded channel");
 }
@@ -134,13 +134,13 @@ async fn a_last_seq_that_never_was_is_refused_and_leaves_the_token() {
     on_sqlite_and_the_model(async |world| {
         world.agent("builder").await;
         let key = register_agent(&world, "builder").await;
-        let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+        let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
         let registered = peer.register(json!({})).await;
         run(&world, "builder").await;
         peer.notify(json!({"action": "ready", "credits": 1})).await;
         peer.find_action("execute").await;
         drop(peer);
-        let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+        let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
         for beyond in [2, 1000, i64::MAX] {
             let reply = peer.request(resume(&registered, beyond)).await;
             assert_eq!(
@@ -150,7 +150,7 @@ async fn a_last_seq_that_never_was_is_refused_and_leaves_the_token() {
             );
         }
         // Nobody else learns how far the channel came.
-        let mut other = Peer::connect(&world, WS, Some(&owner_key(&world))).await;
+        let mut other = TestPeer::connect(&world, WS, Some(&owner_key(&world))).await;
         assert_eq!(other.request(resume(&registered, 1000)).await["error"]["code"], "resume_refused");
         let resumed = peer.request(resume(&registered, 1)).await;
         assert_eq!((&resumed["ok"], &resumed["resumed_from"]), (&json!(true), &json!(1)), "{resumed}");
@@ -163,9 +163,9 @@ async fn a_resumed_channel_leaves_its_old_connection() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
-    let mut old = Peer::connect(&world, WS, Some(&key)).await;
+    let mut old = TestPeer::connect(&world, WS, Some(&key)).await;
     let registered = old.register(json!({})).await;
-    let mut new = Peer::connect(&world, WS, Some(&key)).await;
+    let mut new = TestPeer::connect(&world, WS, Some(&key)).await;
     assert_eq!(new.request(resume(&registered, 0)).await["ok"], true);
     assert_eq!(old.closed().await, Some((1008, "superseded".to_owned())));
     let channels = world.owner.get("/api/v1/channels").await.expect(200);
@@ -184,7 +184,7 @@ async fn below_the_floor_the_gap_is_named_with_a_snapshot() {
     on_sqlite_and_the_model(async |world| {
         world.agent("builder").await;
         let key = register_agent(&world, "builder").await;
-        let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+        let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
         let registered = peer.register(json!({})).await;
         let id = run(&world, "builder").await;
         run(&world, "builder").await;
@@ -194,7 +194,7 @@ async fn below_the_floor_the_gap_is_named_with_a_snapshot() {
         assert_eq!(peer.request(json!({"action": "ack", "seq": 2})).await["ok"], true);
         peer.close().await;
         // The peer has lost its memory and names an older frame than it acknowledged.
-        let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+        let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
         let resumed = peer.request(resume(&registered, 0)).await;
         assert_eq!((&resumed["ok"], &resumed["repaired"]), (&json!(true), &json!({"from": 1, "to": 2})), "{resumed}");
         let snapshot = &resumed["snapshot"];
@@ -266,7 +266,7 @@ async fn an_engine_goes_on_where_it_left_with_every_event_once() {
                 }
             }
             drop(host);
-            host = Peer::connect(&world, WS, Some(&key)).await;
+            host = TestPeer::connect(&world, WS, Some(&key)).await;
             let resumed = host.request(resume(&current, last)).await;
             assert_eq!(resumed["ok"], true, "{resumed}");
             current["resume_token"] = resumed["resume_token"].clone();
@@ -299,7 +299,7 @@ async fn a_request_that_is_settled_comes_again_as_an_event() {
         let frame = execute(&mut host, "builder", json!({"query": "go"}));
         let id = host.ask(&frame).await["payload"]["task_run_id"].clone();
         sub.find_action("execute").await;
-        let ask = async |sub: &mut Peer, host: &mut Peer, mut payload: Value| {
+        let ask = async |sub: &mut TestPeer, host: &mut TestPeer, mut payload: Value| {
             (payload["task_run_id"], payload["epoch"]) = (id.clone(), json!(1));
             let action = payload["action"].clone();
             let frame = sub.frame("request", payload);
@@ -342,7 +342,7 @@ async fn a_request_that_is_settled_comes_again_as_an_event() {
         };
         let key = owner_key(&world);
         let again = async |registered: &Value| {
-            let mut host = Peer::connect(&world, WS, Some(&key)).await;
+            let mut host = TestPeer::connect(&world, WS, Some(&key)).await;
             let resumed = host.request(resume(registered, 0)).await;
             assert_eq!((&resumed["ok"], resumed.get("repaired")), (&json!(true), None), "{resumed}");
             let mut told = Vec::new();
@@ -410,7 +410,7 @@ async fn events_that_are_gone_for_good_are_named_as_a_gap_of_their_run() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    let mut host = Peer::connect(&world, WS, Some(&owner_key(&world))).await;
+    let mut host = TestPeer::connect(&world, WS, Some(&owner_key(&world))).await;
     assert_eq!(host.request(resume(&registered, last)).await["resumed_from"], json!(last));
     let mut told = Vec::new();
     while told.last().is_none_or(|frame: &Value| frame["payload"]["action"] != "done") {

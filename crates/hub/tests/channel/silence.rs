@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::Timestamp;
 use serde_json::{Value, json};
 
-use super::peer::{Peer, WS, at_work, read_run, register_agent, run};
+use super::peer::{TestPeer, WS, at_work, read_run, register_agent, run};
 use crate::world::{Engine, World};
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn silence_disconnects_the_channel_and_changes_no_run() {
     .await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let registered = peer.register(json!({})).await;
     let id = run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
@@ -33,7 +33,7 @@ async fn silence_disconnects_the_channel_and_changes_no_run() {
     let last = events["events"].as_array().unwrap().last().unwrap().clone();
     assert_eq!((&last["type"], &last["data"]["reason"]), (&json!("channel.disconnected"), &json!("heartbeat_timeout")));
     // It comes back and ends what it began.
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let resume = json!({"action": "resume", "channel_id": registered["channel_id"], "resume_token": registered["resume_token"], "last_seq": 1});
     assert_eq!(peer.request(resume).await["ok"], true);
     let done = json!({"action": "done", "task_run_id": id, "epoch": 1, "result_summary": "x"});
@@ -91,7 +91,7 @@ async fn channels_of_the_last_start_are_not_connected_after_a_restart() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let registered = peer.register(json!({})).await;
     let store = world.store.clone();
     let options = attache_hub::Options::new(world.data.path().join("again"), world.address);

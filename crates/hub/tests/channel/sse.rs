@@ -13,12 +13,12 @@ use super::peer::{owner_key, read_run, worker};
 use crate::world::{Engine, PATIENCE, World};
 
 /// The frames of an answer, with the ids of their events.
-struct Frames {
+struct AnswerFrames {
     response: Response<Incoming>,
     text: String,
 }
 
-impl Frames {
+impl AnswerFrames {
     async fn next(&mut self) -> Option<(Option<i64>, Value)> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
@@ -65,7 +65,7 @@ fn frame(name: &str, kind: &str, payload: Value) -> Value {
     })
 }
 
-async fn post(world: &World, frame: &Value, last: Option<i64>) -> Frames {
+async fn post(world: &World, frame: &Value, last: Option<i64>) -> AnswerFrames {
     let client = world.owner.with("content-type", "application/json").with("accept", "text/event-stream");
     let client = match last {
         Some(last) => client.with("last-event-id", &last.to_string()),
@@ -74,10 +74,10 @@ async fn post(world: &World, frame: &Value, last: Option<i64>) -> Frames {
     let response = client.send(hyper::Method::POST, "/api/envelope", Bytes::from(frame.to_string())).await;
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
-    Frames { response, text: String::new() }
+    AnswerFrames { response, text: String::new() }
 }
 
-async fn post_h2c(world: &World, frame: &Value) -> Frames {
+async fn post_h2c(world: &World, frame: &Value) -> AnswerFrames {
     let stream = TcpStream::connect(world.address).await.unwrap();
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
@@ -89,7 +89,7 @@ async fn post_h2c(world: &World, frame: &Value) -> Frames {
         .unwrap();
     let response = timeout(PATIENCE, sender.send_request(request)).await.unwrap().unwrap();
     assert_eq!((response.status().as_u16(), response.version()), (200, hyper::Version::HTTP_2));
-    Frames { response, text: String::new() }
+    AnswerFrames { response, text: String::new() }
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn a_run_is_answered_until_its_end_over_h2c() {
     whole_answer(&world, frames).await;
 }
 
-async fn whole_answer(world: &World, mut frames: Frames) {
+async fn whole_answer(world: &World, mut frames: AnswerFrames) {
     let (id, first) = frames.next().await.unwrap();
     assert_eq!((id, &first["payload"]["action"], &first["payload"]["ok"]), (None, &json!("execute"), &json!(true)));
     assert_eq!(first["header"]["parent_id"], "r1");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     engine::execute,
-    peer::{Peer, WS, owner_key, read_run, register_agent},
+    peer::{TestPeer, WS, owner_key, read_run, register_agent},
 };
 use crate::world::World;
 
@@ -25,18 +25,18 @@ impl Dice {
 }
 
 /// A peer with the memory that `docs/channels.md` asks for.
-struct Lasting<'a> {
+struct ResumingPeer<'a> {
     world: &'a World,
     key: String,
-    peer: Peer,
+    peer: TestPeer,
     channel: Value,
     token: Value,
     last_seq: i64,
 }
 
-impl<'a> Lasting<'a> {
+impl<'a> ResumingPeer<'a> {
     async fn new(world: &'a World, key: String, register: Value) -> Self {
-        let mut peer = Peer::connect(world, WS, Some(&key)).await;
+        let mut peer = TestPeer::connect(world, WS, Some(&key)).await;
         let reply = peer.register(register).await;
         Self {
             world,
@@ -54,11 +54,11 @@ impl<'a> Lasting<'a> {
 
     /// Cuts the line and takes the channel up again. Now and then the answer to that is lost too, which costs the token.
     async fn cut(&mut self, dice: &Dice, register: Option<Value>) {
-        self.peer = Peer::connect(self.world, WS, Some(&self.key)).await;
+        self.peer = TestPeer::connect(self.world, WS, Some(&self.key)).await;
         if let Some(register) = register.filter(|_| dice.below(4) == 0) {
             let lost = self.peer.frame("request", self.resume());
             self.peer.ask(&lost).await;
-            self.peer = Peer::connect(self.world, WS, Some(&self.key)).await;
+            self.peer = TestPeer::connect(self.world, WS, Some(&self.key)).await;
             assert_eq!(self.peer.request(self.resume()).await["error"]["code"], "resume_refused");
             let reply = self.peer.register(register).await;
             (self.channel, self.token, self.last_seq) = (reply["channel_id"].clone(), reply["resume_token"].clone(), 0);
@@ -84,8 +84,8 @@ impl<'a> Lasting<'a> {
 async fn storm(world: World, seed: u64) {
     let dice = Dice(Env::seeded(seed));
     world.agent("builder").await;
-    let mut sub = Lasting::new(&world, register_agent(&world, "builder").await, json!({})).await;
-    let mut host = Lasting::new(&world, owner_key(&world), json!({"peer_role": "host"})).await;
+    let mut sub = ResumingPeer::new(&world, register_agent(&world, "builder").await, json!({})).await;
+    let mut host = ResumingPeer::new(&world, owner_key(&world), json!({"peer_role": "host"})).await;
     let frame = execute(&mut host.peer, "builder", json!({"query": "go"}));
     let id = host.peer.ask(&frame).await["payload"]["task_run_id"].as_str().unwrap().to_owned();
     sub.peer.notify(json!({"action": "ready", "credits": 1})).await;

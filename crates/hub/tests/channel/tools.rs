@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     engine::execute,
-    peer::{Peer, engine, worker},
+    peer::{TestPeer, engine, worker},
 };
 use crate::world::World;
 
@@ -20,7 +20,7 @@ fn tools() -> Value {
 }
 
 /// A worker with a run of an engine that has the tools.
-async fn at_work(world: &World) -> (Peer, Peer, Value) {
+async fn at_work(world: &World) -> (TestPeer, TestPeer, Value) {
     world.agent("builder").await;
     let (mut sub, _) = worker(world, "builder").await;
     let (mut host, _) = engine(world, tools()).await;
@@ -104,7 +104,7 @@ async fn a_call_that_must_not_be_is_refused_before_the_engine_sees_it() {
 #[tokio::test]
 async fn tools_are_checked_when_they_are_registered() {
     let world = World::start().await;
-    let mut peer = Peer::connect(&world, super::peer::WS, Some(&super::peer::owner_key(&world))).await;
+    let mut peer = TestPeer::connect(&world, super::peer::WS, Some(&super::peer::owner_key(&world))).await;
     let schema = |schema: Value| json!([{"name": "t", "input_schema": schema}]);
     for (tools, field) in [
         (json!({}), "payload.tools"),
@@ -143,7 +143,7 @@ async fn nobody_but_the_engine_answers_a_tool_call() {
     sub.send(&frame).await;
     let asked = host.find_action("call_tool").await;
     let other = super::peer::register_agent(&world, "other").await;
-    let mut other = Peer::connect(&world, super::peer::WS, Some(&other)).await;
+    let mut other = TestPeer::connect(&world, super::peer::WS, Some(&other)).await;
     other.register(json!({"peer_role": "host"})).await;
     let mut reply = other.frame("response", json!({"action": "call_tool", "ok": true, "result": {"text": "lie"}}));
     reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();

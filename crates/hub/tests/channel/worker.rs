@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::peer::{Peer, WS, read_run, register_agent, run, until_status, worker};
+use super::peer::{TestPeer, WS, read_run, register_agent, run, until_status, worker};
 use crate::world::World;
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn a_device_works_over_a_channel_with_its_runtime_token() {
     world.agent("builder").await;
     let device = world.device("builder").await;
     let token = device.token.as_str();
-    let mut peer = Peer::try_connect(&world, WS, &[("x-runtime-token", token)]).await.unwrap();
+    let mut peer = TestPeer::try_connect(&world, WS, &[("x-runtime-token", token)]).await.unwrap();
     peer.register(json!({"peer_role": "remote_runtime", "capabilities": ["streaming", "resume"]})).await;
     let id = run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 3})).await;
@@ -288,7 +288,7 @@ async fn a_name_that_an_approval_had_opens_no_other_door_on_a_new_connection() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let registered = peer.register(json!({})).await;
     let id = run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
@@ -310,7 +310,7 @@ async fn a_name_that_an_approval_had_opens_no_other_door_on_a_new_connection() {
     peer.settle().await;
     drop(peer);
     // The new connection remembers no frame of the old one: the store knows the name too.
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let resume = json!({"action": "resume", "channel_id": registered["channel_id"],
         "resume_token": registered["resume_token"], "last_seq": 0});
     assert_eq!(peer.request(resume).await["ok"], true);
@@ -357,7 +357,7 @@ async fn questions_about_a_run_that_was_pulled_are_answered_over_the_channel() {
     let device = world.device("builder").await;
     let id = run(&world, "builder").await;
     device.claim().await;
-    let mut peer = Peer::try_connect(&world, WS, &[("x-runtime-token", device.token.as_str())]).await.unwrap();
+    let mut peer = TestPeer::try_connect(&world, WS, &[("x-runtime-token", device.token.as_str())]).await.unwrap();
     peer.register(json!({})).await;
     let ask = json!({"action": "require_approval", "task_run_id": id, "epoch": 1, "tool": "rm", "input": {}});
     let frame = peer.frame("request", ask);
@@ -384,7 +384,7 @@ async fn pulling_and_a_channel_at_once_never_run_a_task_twice() {
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;
-    let mut peer = Peer::try_connect(&world, WS, &[("x-runtime-token", device.token.as_str())]).await.unwrap();
+    let mut peer = TestPeer::try_connect(&world, WS, &[("x-runtime-token", device.token.as_str())]).await.unwrap();
     peer.register(json!({})).await;
     peer.notify(json!({"action": "ready", "credits": 40})).await;
     let mut made = Vec::new();
@@ -455,12 +455,12 @@ async fn a_newer_channel_of_the_same_agent_takes_the_claims_over() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
-    let mut old = Peer::connect(&world, WS, Some(&key)).await;
+    let mut old = TestPeer::connect(&world, WS, Some(&key)).await;
     old.register(json!({})).await;
     let id = run(&world, "builder").await;
     old.notify(json!({"action": "ready", "credits": 2})).await;
     old.find_action("execute").await;
-    let mut new = Peer::connect(&world, WS, Some(&key)).await;
+    let mut new = TestPeer::connect(&world, WS, Some(&key)).await;
     new.register(json!({"running": [id]})).await;
     assert_eq!(old.closed().await, Some((1008, "superseded".to_owned())));
     let done = json!({"action": "done", "task_run_id": id, "epoch": 1, "result_summary": "x"});

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::receiver::{Answer, Receiver, completed, read, secret, tried, world};
+use super::receiver::{ReceiverAnswer, WebhookReceiver, completed, read, secret, tried, world};
 use crate::world::{Engine, on_both};
 
 const START: &str = "2023-11-14T22:13:20.000Z";
@@ -17,7 +17,7 @@ on_both! {
 }
 
 async fn the_end_of_a_call_is_told_signed_and_kept(engine: Engine) {
-    let receiver = Receiver::start(&[]).await;
+    let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let body = json!({"task": "count", "agent_type": "builder", "callback_url": receiver.url()});
     let call = world.owner.post("/api/a2a/call", body).await.expect(200)["call_id"].as_str().unwrap().to_owned();
@@ -61,7 +61,7 @@ async fn the_end_of_a_call_is_told_signed_and_kept(engine: Engine) {
 }
 
 async fn a_task_takes_a_callback_and_a_budget_as_a_call_does(engine: Engine) {
-    let receiver = Receiver::start(&[]).await;
+    let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let task = |url: &str| {
         json!({"task": {"description": "count"}, "callback_url": url, "callback_events": ["approval"],
@@ -83,7 +83,7 @@ async fn a_task_takes_a_callback_and_a_budget_as_a_call_does(engine: Engine) {
 }
 
 async fn a_run_that_fails_or_is_cancelled_is_told_too(engine: Engine) {
-    let receiver = Receiver::start(&[]).await;
+    let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let create = json!({"agent_id": "builder", "callback_url": receiver.url(), "callback_events": ["ended"]});
     for (verb, body, status, error, code) in [
@@ -105,7 +105,7 @@ async fn a_run_that_fails_or_is_cancelled_is_told_too(engine: Engine) {
 }
 
 async fn a_permission_that_waits_is_told_to_the_run_or_else_the_agent(engine: Engine) {
-    let (callback, webhook) = (Receiver::start(&[]).await, Receiver::start(&[]).await);
+    let (callback, webhook) = (WebhookReceiver::start(&[]).await, WebhookReceiver::start(&[]).await);
     let (world, device) = world(engine, |_| {}).await;
     let policy = json!({"approvals": {"webhook_url": format!("{}?key=hunter2", webhook.url())}});
     let account = world.owner.patch("/api/v1/agent-accounts/builder", policy).await.expect(200);
@@ -145,7 +145,7 @@ async fn a_permission_that_waits_is_told_to_the_run_or_else_the_agent(engine: En
 }
 
 async fn the_query_of_a_url_is_sent_and_never_shown(engine: Engine) {
-    let receiver = Receiver::start(&[Answer::Status(404)]).await;
+    let receiver = WebhookReceiver::start(&[ReceiverAnswer::Status(404)]).await;
     let (world, device) = world(engine, |_| {}).await;
     let url = format!("{}?key=hunter2&x", receiver.url());
     let delivery = completed(&world.owner, &device, &url).await;
@@ -165,7 +165,7 @@ async fn the_query_of_a_url_is_sent_and_never_shown(engine: Engine) {
 }
 
 async fn a_run_without_a_callback_tells_nobody(engine: Engine) {
-    let receiver = Receiver::start(&[]).await;
+    let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let run = world.run("builder").await["task_run_id"].as_str().unwrap().to_owned();
     device.claim().await;

@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use attache_client::egress::{Guard, Limits, Lookup, Policy, Resolver};
+use attache_client::egress::{EgressGuard, EgressLimits, EgressPolicy, Resolver, ResolverLookup};
 use serde_json::{Value, json};
 
-use super::receiver::{Receiver, completed, tried, world};
+use super::receiver::{WebhookReceiver, completed, tried, world};
 use crate::world::{Engine, on_both};
 
 on_both! {
@@ -51,7 +51,7 @@ const MALFORMED: &[&str] = &[
 struct Rebinding(AtomicUsize);
 
 impl Resolver for Rebinding {
-    fn resolve(&self, _: &str) -> Lookup {
+    fn resolve(&self, _: &str) -> ResolverLookup {
         let address = if self.0.fetch_add(1, Ordering::SeqCst) == 0 { "93.184.216.34" } else { "127.0.0.1" };
         let address: IpAddr = address.parse().unwrap();
         Box::pin(std::future::ready(Ok(vec![address])))
@@ -59,7 +59,7 @@ impl Resolver for Rebinding {
 }
 
 async fn hostile_urls_are_refused_wherever_they_are_given(engine: Engine) {
-    let (world, _device) = world(engine, |options| options.egress = Guard::new(Policy::default())).await;
+    let (world, _device) = world(engine, |options| options.egress = EgressGuard::new(EgressPolicy::default())).await;
     let hostile = HOSTILE.iter().map(|url| (url, (403, "egress_refused")));
     let malformed = MALFORMED.iter().map(|url| (url, (400, "invalid_request")));
     for (url, (status, code)) in hostile.chain(malformed) {
@@ -89,11 +89,12 @@ async fn hostile_urls_are_refused_wherever_they_are_given(engine: Engine) {
 }
 
 async fn a_name_that_moves_between_registration_and_dispatch_is_not_called(engine: Engine) {
-    let receiver = Receiver::start(&[]).await;
+    let receiver = WebhookReceiver::start(&[]).await;
     let resolver = Arc::new(Rebinding::default());
-    let (world, device) =
-        world(engine, |options| options.egress = Guard::with(Policy::default(), Limits::default(), resolver.clone()))
-            .await;
+    let (world, device) = world(engine, |options| {
+        options.egress = EgressGuard::with(EgressPolicy::default(), EgressLimits::default(), resolver.clone())
+    })
+    .await;
     let port = receiver.origin.rsplit(':').next().unwrap();
     let delivery = completed(&world.owner, &device, &format!("https://hooks.example.org:{port}/done")).await;
     // A rule that was forgotten may still be added, so it is tried again like any other.

@@ -5,16 +5,16 @@ use std::{sync::Arc, time::Duration};
 
 use attache_hub::{
     Handle, Principal, Result,
-    control::{CallHeaders, CreatedRun, PageRequest, Push, PushVersion, TaskQuery, TaskState},
-    outbox::{Letter, Letters, Update},
+    control::{CallHeaders, CreatedRun, PageRequest, PushSubscription, PushVersion, RunTaskState, TaskQuery},
+    deliveries::{PushNotification, PushRenderer, PushUpdate},
 };
 use attache_protocol::{Code, DeliveryId, RunId, Secret, wire::run::CreateRunRequest};
 use axum::http::{HeaderMap, HeaderValue, header};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::receiver::{Answer, Receiver, tried, world};
-use crate::world::{Client, Device, Engine, World, on_both};
+use super::receiver::{ReceiverAnswer, WebhookReceiver, tried, world};
+use crate::world::{Engine, TestCaller, TestDevice, World, on_both};
 
 on_both! {
     a_subscriber_is_told_of_every_change_and_its_secrets_stay_sealed
@@ -28,12 +28,12 @@ const TOKEN: &str = "token-that-nobody-else-may-see";
 const CREDENTIALS: &str = "credentials-that-nobody-else-may-see";
 
 /// Tells the update as it is.
-struct Plain;
+struct PlainRenderer;
 
-// === impl Plain ===
+// === impl PlainRenderer ===
 
-impl Letters for Plain {
-    fn write<'a>(&'a self, update: &'a Update<'a>) -> BoxFuture<'a, Result<Letter>> {
+impl PushRenderer for PlainRenderer {
+    fn write<'a>(&'a self, update: &'a PushUpdate<'a>) -> BoxFuture<'a, Result<PushNotification>> {
         Box::pin(async move {
             let outline = update.outline().await?;
             let kinds: Vec<&str> = outline.events.iter().map(|event| event.kind.as_str()).collect();
@@ -47,12 +47,12 @@ impl Letters for Plain {
             if let Some(token) = &update.push.token {
                 put(header::HeaderName::from_static("x-a2a-notification-token"), token.expose().clone());
             }
-            Ok(Letter { headers, bodies: vec![body.to_string().into_bytes()] })
+            Ok(PushNotification { headers, bodies: vec![body.to_string().into_bytes()] })
         })
     }
 }
 
-async fn principal(hub: &Handle, client: &Client) -> Principal {
+async fn principal(hub: &Handle, client: &TestCaller) -> Principal {
     let key = client.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
     hub.authenticate_key(&key).await.unwrap()
 }
@@ -65,8 +65,8 @@ async fn person(world: &World, name: &str, role: &str) -> Principal {
     world.hub.authenticate_key(made["api_key"].as_str().unwrap()).await.unwrap()
 }
 
-fn push(id: &str, url: &str) -> Push {
-    Push {
+fn push(id: &str, url: &str) -> PushSubscription {
+    PushSubscription {
         id: Some(id.to_owned()),
         url: url.to_owned(),
         token: Some(Secret::new(TOKEN.to_owned())),
@@ -75,7 +75,7 @@ fn push(id: &str, url: &str) -> Push {
     }
 }
 
-async fn start(world: &World, by: &Principal, push: Option<Push>) -> RunId {
+async fn start(world: &World, by: &Principal, push: Option<PushSubscription>) -> RunId {
     let request = CreateRunRequest { agent_id: "builder".to_owned(), ..CreateRunRequest::default() };
     let headers = CallHeaders { push, ..CallHeaders::default() };
     match world.hub.create_run(by, request, headers).await.unwrap() {
@@ -83,15 +83,15 @@ async fn start(world: &World, by: &Principal, push: Option<Push>) -> RunId {
     }
 }
 
-async fn complete(device: &Device, run: RunId) {
+async fn complete(device: &TestDevice, run: RunId) {
     let path = format!("/api/v1/task-runs/{run}/complete");
     device.client.post(&path, json!({"output": {"text": "nine"}})).await.expect(200);
 }
 
 async fn a_subscriber_is_told_of_every_change_and_its_secrets_stay_sealed(engine: Engine) {
-    let receiver = Receiver::start(&[]).await;
+    let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
-    world.hub.set_letters(Arc::new(Plain));
+    world.hub.set_push_renderer(Arc::new(PlainRenderer));
     let by = principal(&world.hub, &world.owner).await;
     let run = start(&world, &by, Some(push("a", &receiver.url()))).await;
     device.claim().await;
@@ -126,7 +126,7 @@ async fn a_subscriber_is_told_of_every_change_and_its_secrets_stay_sealed(engine
 }
 
 async fn letters_wait_until_somebody_writes_them_and_are_tried_again(engine: Engine) {
-    let receiver = Receiver::start(&[Answer::Status(503)]).await;
+    let receiver = WebhookReceiver::start(&[ReceiverAnswer::Status(503)]).await;
     let (world, device) = world(engine, |_| {}).await;
     let by = principal(&world.hub, &world.owner).await;
     let run = start(&world, &by, Some(push("a", &receiver.url()))).await;
@@ -136,7 +136,7 @@ async fn letters_wait_until_somebody_writes_them_and_are_tried_again(engine: Eng
     let callback = super::receiver::completed(&world.owner, &device, &receiver.url()).await;
     assert_eq!(receiver.next().await.id(), callback);
     tried(&world, &delivery, 0, "pending").await;
-    world.hub.set_letters(Arc::new(Plain));
+    world.hub.set_push_renderer(Arc::new(PlainRenderer));
     assert_eq!(receiver.next().await.json()["seq"], 2);
     tried(&world, &delivery, 1, "delivered").await;
 }
@@ -153,7 +153,7 @@ async fn only_whoever_asked_for_a_run_subscribes_to_it(engine: Engine) {
     let named = world.hub.set_push(&owner, run, unnamed).await.unwrap().id.unwrap();
     assert!(!named.is_empty());
     world.hub.set_push(&owner, run, push("mine", url)).await.unwrap();
-    let ids = |pushes: Vec<Push>| pushes.into_iter().filter_map(|push| push.id).collect::<Vec<_>>();
+    let ids = |pushes: Vec<PushSubscription>| pushes.into_iter().filter_map(|push| push.id).collect::<Vec<_>>();
     assert_eq!(ids(world.hub.pushes(&owner, run).await.unwrap()), [named, "mine".to_owned()]);
 
     let same = principal(&world.hub, &world.key("viewer").await).await;
@@ -172,10 +172,13 @@ async fn only_whoever_asked_for_a_run_subscribes_to_it(engine: Engine) {
     assert_eq!(refused.code, Code::EgressRefused);
     assert!(refused.message.starts_with("`url` is not called: "), "{refused}");
     for (field, bad) in [
-        ("url", Push { url: "ftp://x".to_owned(), ..push("a", url) }),
+        ("url", PushSubscription { url: "ftp://x".to_owned(), ..push("a", url) }),
         ("id", push(&"x".repeat(201), url)),
-        ("token", Push { token: Some(Secret::new("a\nb".to_owned())), ..push("a", url) }),
-        ("authentication.scheme", Push { authentication: Some(("a b".to_owned(), None)), ..push("a", url) }),
+        ("token", PushSubscription { token: Some(Secret::new("a\nb".to_owned())), ..push("a", url) }),
+        (
+            "authentication.scheme",
+            PushSubscription { authentication: Some(("a b".to_owned(), None)), ..push("a", url) },
+        ),
     ] {
         let refused = world.hub.set_push(&owner, run, bad).await.unwrap_err();
         assert_eq!(refused.code, Code::InvalidRequest, "{field}");
@@ -194,13 +197,13 @@ async fn only_whoever_asked_for_a_run_subscribes_to_it(engine: Engine) {
 }
 
 async fn a_config_that_is_gone_is_told_nothing(engine: Engine) {
-    let receiver = Receiver::start(&[]).await;
+    let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let by = principal(&world.hub, &world.owner).await;
     let run = start(&world, &by, Some(push("a", &receiver.url()))).await;
     device.claim().await;
     world.hub.remove_push(&by, run, "a").await.unwrap();
-    world.hub.set_letters(Arc::new(Plain));
+    world.hub.set_push_renderer(Arc::new(PlainRenderer));
     let given_up = tried(&world, &DeliveryId::of_push(run, "a", 2).to_string(), 1, "failed").await;
     assert_eq!(given_up["last_error"], "What it tells of is not there any more.");
     complete(&device, run).await;
@@ -233,7 +236,7 @@ async fn callers_list_their_own_tasks(engine: Engine) {
     assert_eq!(world.hub.own_tasks(&other, query(None, 50, None)).await.unwrap().tasks[0].run.task_run_id, others);
     assert_eq!(world.hub.own_tasks(&helper, query(None, 50, None)).await.unwrap().total, 0);
     device.claim().await;
-    let working = world.hub.own_tasks(&owner, query(Some(TaskState::Working), 50, None)).await.unwrap();
+    let working = world.hub.own_tasks(&owner, query(Some(RunTaskState::Working), 50, None)).await.unwrap();
     assert_eq!((working.tasks[0].run.task_run_id, working.total), (first, 1));
     let wrong = world.hub.own_tasks(&owner, query(None, 50, Some("7".to_owned()))).await.unwrap_err();
     assert_eq!(wrong.message, "`cursor` is not one that this list gave out.");

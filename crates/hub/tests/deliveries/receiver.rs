@@ -7,8 +7,8 @@ use std::{
 };
 
 use attache_client::{
-    egress::{Guard, Policy},
-    webhook::{self, Unverified, Verified},
+    egress::{EgressGuard, EgressPolicy},
+    webhook::{self, VerifiedDelivery, WebhookError},
 };
 use attache_hub::Options;
 use attache_protocol::{Secret, Timestamp};
@@ -23,12 +23,12 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
 
 use crate::{
     counting::Counting,
-    world::{Client, Device, Engine, PATIENCE, World},
+    world::{Engine, PATIENCE, TestCaller, TestDevice, World},
 };
 
 /// How the receiver answers the next delivery; 200 when nothing was said.
 #[derive(Debug, Clone, Copy)]
-pub enum Answer {
+pub enum ReceiverAnswer {
     Status(u16),
     With(u16, &'static str, &'static str),
     /// Not at all.
@@ -37,31 +37,34 @@ pub enum Answer {
 
 /// One delivery, as it arrived.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct ReceivedDelivery {
     pub place: String,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-pub struct Receiver {
+pub struct WebhookReceiver {
     pub origin: String,
-    shared: Arc<Shared>,
+    shared: Arc<WebhookReceiverState>,
     read: Mutex<usize>,
     task: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Shared {
-    told: Mutex<Vec<Told>>,
-    answers: Mutex<VecDeque<Answer>>,
+struct WebhookReceiverState {
+    told: Mutex<Vec<ReceivedDelivery>>,
+    answers: Mutex<VecDeque<ReceiverAnswer>>,
     count: watch::Sender<usize>,
 }
 
-// === impl Receiver ===
+// === impl WebhookReceiver ===
 
-impl Receiver {
-    pub async fn start(answers: &[Answer]) -> Self {
-        let shared = Arc::new(Shared { answers: Mutex::new(answers.iter().copied().collect()), ..Shared::default() });
+impl WebhookReceiver {
+    pub async fn start(answers: &[ReceiverAnswer]) -> Self {
+        let shared = Arc::new(WebhookReceiverState {
+            answers: Mutex::new(answers.iter().copied().collect()),
+            ..WebhookReceiverState::default()
+        });
         let app = axum::Router::new().fallback(hear).with_state(shared.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
@@ -74,7 +77,7 @@ impl Receiver {
     }
 
     /// The next delivery that nobody looked at.
-    pub async fn next(&self) -> Told {
+    pub async fn next(&self) -> ReceivedDelivery {
         let index = {
             let mut read = self.read.lock().unwrap();
             *read += 1;
@@ -90,32 +93,37 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
+impl Drop for WebhookReceiver {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn hear(State(shared): State<Arc<Shared>>, place: Uri, headers: HeaderMap, body: Bytes) -> Response {
-    let answer = shared.answers.lock().unwrap().pop_front().unwrap_or(Answer::Status(200));
+async fn hear(
+    State(shared): State<Arc<WebhookReceiverState>>,
+    place: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let answer = shared.answers.lock().unwrap().pop_front().unwrap_or(ReceiverAnswer::Status(200));
     let count = {
         let mut told = shared.told.lock().unwrap();
-        told.push(Told { place: place.to_string(), headers, body });
+        told.push(ReceivedDelivery { place: place.to_string(), headers, body });
         told.len()
     };
     shared.count.send_replace(count);
     match answer {
-        Answer::Status(status) => StatusCode::from_u16(status).unwrap().into_response(),
-        Answer::With(status, name, value) => {
+        ReceiverAnswer::Status(status) => StatusCode::from_u16(status).unwrap().into_response(),
+        ReceiverAnswer::With(status, name, value) => {
             (StatusCode::from_u16(status).unwrap(), [(HeaderName::from_static(name), value)]).into_response()
         }
-        Answer::Never => std::future::pending().await,
+        ReceiverAnswer::Never => std::future::pending().await,
     }
 }
 
-// === impl Told ===
+// === impl ReceivedDelivery ===
 
-impl Told {
+impl ReceivedDelivery {
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
     }
@@ -124,19 +132,19 @@ impl Told {
         self.headers[webhook::DELIVERY].to_str().unwrap()
     }
 
-    pub fn verify(&self, secret: &str, now: Timestamp) -> Result<Verified, Unverified> {
+    pub fn verify(&self, secret: &str, now: Timestamp) -> Result<VerifiedDelivery, WebhookError> {
         let secret = Secret::new(secret.to_owned());
         webhook::verify(&secret, &self.headers, &self.body, now, webhook::TOLERANCE)
     }
 }
 
 /// A hub that may call this machine, on a clock that stands still, with an agent `builder`.
-pub async fn world(engine: Engine, tune: impl FnOnce(&mut Options)) -> (World, Device) {
+pub async fn world(engine: Engine, tune: impl FnOnce(&mut Options)) -> (World, TestDevice) {
     within(World::timed(engine, callable(tune)).await).await
 }
 
 /// The same, on a model that keeps answers back when it is told to.
-pub async fn holding(tune: impl FnOnce(&mut Options)) -> (World, Device, Arc<Counting>) {
+pub async fn holding(tune: impl FnOnce(&mut Options)) -> (World, TestDevice, Arc<Counting>) {
     let (world, store) = World::counted(callable(tune)).await;
     let (world, device) = within(world).await;
     (world, device, store)
@@ -144,20 +152,20 @@ pub async fn holding(tune: impl FnOnce(&mut Options)) -> (World, Device, Arc<Cou
 
 fn callable(tune: impl FnOnce(&mut Options)) -> impl FnOnce(&mut Options) {
     |options| {
-        options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
+        options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
         options.outbox.look_every = Duration::from_millis(10);
         tune(options);
     }
 }
 
-async fn within(world: World) -> (World, Device) {
+async fn within(world: World) -> (World, TestDevice) {
     world.agent("builder").await;
     let device = world.device("builder").await;
     (world, device)
 }
 
 /// Calls `builder` with a callback and lets it complete: the delivery's id.
-pub async fn completed(caller: &Client, device: &Device, url: &str) -> String {
+pub async fn completed(caller: &TestCaller, device: &TestDevice, url: &str) -> String {
     let body = json!({"task": "count", "agent_type": "builder", "callback_url": url});
     let call = caller.post("/api/a2a/call", body).await.expect(200)["call_id"].as_str().unwrap().to_owned();
     let run = device.claim().await;
@@ -184,6 +192,6 @@ pub async fn tried(world: &World, delivery: &str, attempts: i64, state: &str) ->
     timeout(PATIENCE, look).await.expect("the delivery to be there in time")
 }
 
-pub async fn secret(client: &Client) -> String {
+pub async fn secret(client: &TestCaller) -> String {
     client.get("/api/v1/deliveries/secret").await.expect(200)["secret"].as_str().unwrap().to_owned()
 }

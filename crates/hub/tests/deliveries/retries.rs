@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::receiver::{Answer, Receiver, completed, tried, world};
+use super::receiver::{ReceiverAnswer, WebhookReceiver, completed, tried, world};
 use crate::world::{Engine, World, on_both};
 
 on_both! {
@@ -24,7 +24,12 @@ async fn resend(world: &World, delivery: &str) -> Value {
 }
 
 async fn what_is_not_acknowledged_comes_again_under_the_same_id(engine: Engine) {
-    let receiver = Receiver::start(&[Answer::Status(500), Answer::Status(404), Answer::Status(204)]).await;
+    let receiver = WebhookReceiver::start(&[
+        ReceiverAnswer::Status(500),
+        ReceiverAnswer::Status(404),
+        ReceiverAnswer::Status(204),
+    ])
+    .await;
     let (world, device) = world(engine, |options| options.outbox.retries = vec![SECOND, 60 * SECOND]).await;
     let delivery = completed(&world.owner, &device, &receiver.url()).await;
     let first = receiver.next().await;
@@ -47,8 +52,8 @@ async fn what_is_not_acknowledged_comes_again_under_the_same_id(engine: Engine) 
 }
 
 async fn a_target_that_asks_for_time_gets_it(engine: Engine) {
-    let asks = Answer::With(503, "retry-after", "30");
-    let receiver = Receiver::start(&[asks, Answer::With(429, "retry-after", "86400")]).await;
+    let asks = ReceiverAnswer::With(503, "retry-after", "30");
+    let receiver = WebhookReceiver::start(&[asks, ReceiverAnswer::With(429, "retry-after", "86400")]).await;
     let (world, device) = world(engine, |options| {
         options.outbox.retries = vec![SECOND, SECOND];
         options.outbox.longest_retry_after = 60 * SECOND;
@@ -65,7 +70,7 @@ async fn a_target_that_asks_for_time_gets_it(engine: Engine) {
 }
 
 async fn a_target_that_is_gone_is_given_up_and_a_person_sends_it_again(engine: Engine) {
-    let receiver = Receiver::start(&[Answer::Status(410)]).await;
+    let receiver = WebhookReceiver::start(&[ReceiverAnswer::Status(410)]).await;
     let (world, device) = world(engine, |_| {}).await;
     let delivery = completed(&world.owner, &device, &receiver.url()).await;
     let first = receiver.next().await;
@@ -89,7 +94,7 @@ async fn a_target_that_is_gone_is_given_up_and_a_person_sends_it_again(engine: E
 }
 
 async fn after_the_last_retry_it_has_failed(engine: Engine) {
-    let receiver = Receiver::start(&[Answer::Status(500); 4]).await;
+    let receiver = WebhookReceiver::start(&[ReceiverAnswer::Status(500); 4]).await;
     let (world, device) = world(engine, |options| options.outbox.retries = vec![SECOND, SECOND]).await;
     let delivery = completed(&world.owner, &device, &receiver.url()).await;
     for attempt in 1..=2 {
@@ -106,7 +111,9 @@ async fn after_the_last_retry_it_has_failed(engine: Engine) {
 }
 
 async fn a_redirect_is_not_followed(engine: Engine) {
-    let receiver = Receiver::start(&[Answer::With(307, "location", "/elsewhere"), Answer::Status(200)]).await;
+    let receiver =
+        WebhookReceiver::start(&[ReceiverAnswer::With(307, "location", "/elsewhere"), ReceiverAnswer::Status(200)])
+            .await;
     let (world, device) = world(engine, |_| {}).await;
     let delivery = completed(&world.owner, &device, &receiver.url()).await;
     receiver.next().await;
@@ -137,7 +144,7 @@ async fn nobody_there_is_told_and_tried_again(engine: Engine) {
 }
 
 async fn nothing_follows_an_acknowledgement(engine: Engine) {
-    let receiver = Receiver::start(&[]).await;
+    let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let mut told = Vec::new();
     for _ in 0..3 {

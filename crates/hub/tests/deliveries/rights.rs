@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::receiver::{Receiver, completed, secret, tried, world};
+use super::receiver::{WebhookReceiver, completed, secret, tried, world};
 use crate::world::{Engine, on_both};
 
 on_both! {
@@ -11,7 +11,7 @@ on_both! {
 }
 
 async fn an_agent_sees_its_own_and_has_a_secret_of_its_own(engine: Engine) {
-    let receiver = Receiver::start(&[]).await;
+    let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let registered = world.owner.post("/api/a2a/register", json!({"agent_id": "helper"})).await.expect(200);
     let helper = world.anonymous().key(registered["api_key"].as_str().unwrap());

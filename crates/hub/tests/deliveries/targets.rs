@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use attache_hub::outbox::Patience;
+use attache_hub::deliveries::CircuitPolicy;
 
-use super::receiver::{Answer, Receiver, completed, holding, tried, world};
+use super::receiver::{ReceiverAnswer, WebhookReceiver, completed, holding, tried, world};
 use crate::world::{Engine, on_both};
 
 on_both! {
@@ -17,9 +17,10 @@ on_both! {
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn a_target_that_fails_is_left_alone_and_probed_once(engine: Engine) {
-    let (ill, well) = (Receiver::start(&[Answer::Status(500); 3]).await, Receiver::start(&[]).await);
+    let (ill, well) =
+        (WebhookReceiver::start(&[ReceiverAnswer::Status(500); 3]).await, WebhookReceiver::start(&[]).await);
     let (world, device) = world(engine, |options| {
-        options.outbox.patience = Patience { failures: 2, pause: 60 * SECOND };
+        options.outbox.patience = CircuitPolicy { failures: 2, pause: 60 * SECOND };
         options.outbox.retries = vec![SECOND; 9];
     })
     .await;
@@ -52,9 +53,9 @@ async fn a_target_that_fails_is_left_alone_and_probed_once(engine: Engine) {
 /// Also while the store has not yet told the outbox that it keeps the outcome.
 #[tokio::test]
 async fn a_failure_that_can_be_seen_is_held_against_its_target_from_its_own_time_on() {
-    let (ill, well) = (Receiver::start(&[Answer::Status(500)]).await, Receiver::start(&[]).await);
+    let (ill, well) = (WebhookReceiver::start(&[ReceiverAnswer::Status(500)]).await, WebhookReceiver::start(&[]).await);
     let (world, device, store) = holding(|options| {
-        options.outbox.patience = Patience { failures: 1, pause: 60 * SECOND };
+        options.outbox.patience = CircuitPolicy { failures: 1, pause: 60 * SECOND };
     })
     .await;
     let held = store.hold("record_attempt");
@@ -73,7 +74,7 @@ async fn a_failure_that_can_be_seen_is_held_against_its_target_from_its_own_time
 }
 
 async fn a_slow_target_does_not_hold_up_the_others(engine: Engine) {
-    let (slow, quick) = (Receiver::start(&[Answer::Never; 8]).await, Receiver::start(&[]).await);
+    let (slow, quick) = (WebhookReceiver::start(&[ReceiverAnswer::Never; 8]).await, WebhookReceiver::start(&[]).await);
     let (world, device) = world(engine, |options| {
         options.outbox.slots = 3;
         options.outbox.slots_per_target = 2;
@@ -93,9 +94,9 @@ async fn a_slow_target_does_not_hold_up_the_others(engine: Engine) {
 }
 
 async fn many_for_an_ill_target_do_not_hide_the_others(engine: Engine) {
-    let (ill, well) = (Receiver::start(&[Answer::Status(500)]).await, Receiver::start(&[]).await);
+    let (ill, well) = (WebhookReceiver::start(&[ReceiverAnswer::Status(500)]).await, WebhookReceiver::start(&[]).await);
     let (world, device) = world(engine, |options| {
-        options.outbox.patience = Patience { failures: 1, pause: 3600 * SECOND };
+        options.outbox.patience = CircuitPolicy { failures: 1, pause: 3600 * SECOND };
         options.outbox.slots = 2;
     })
     .await;
@@ -110,10 +111,10 @@ async fn many_for_an_ill_target_do_not_hide_the_others(engine: Engine) {
 }
 
 async fn what_a_person_sends_again_does_not_wait_for_its_target(engine: Engine) {
-    let ill = Receiver::start(&[Answer::Status(500)]).await;
+    let ill = WebhookReceiver::start(&[ReceiverAnswer::Status(500)]).await;
     let (world, device) = world(engine, |options| {
         // Nobody looks again by itself within this test.
-        options.outbox.patience = Patience { failures: 1, pause: 3600 * SECOND };
+        options.outbox.patience = CircuitPolicy { failures: 1, pause: 3600 * SECOND };
         options.outbox.retries = vec![3600 * SECOND; 9];
     })
     .await;

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{
+    fixture::{GoldenFixture, GoldenRow, missing},
     rows,
-    scene::{Row, Scene, missing},
 };
-use crate::world::{Client, Engine, World, on_both};
+use crate::world::{Engine, TestCaller, World, on_both};
 
 on_both! {
     a_foreign_id_is_answered_like_a_missing_one
@@ -33,7 +33,7 @@ fn unfilled(path: &str) -> String {
 
 async fn a_foreign_id_is_answered_like_a_missing_one(engine: Engine) {
     let (world, foreign) = World::two_tenants(engine).await;
-    let mut own = Scene::new(&world, &world.owner);
+    let mut own = GoldenFixture::new(&world, &world.owner);
     let device = own.device().await;
     let helper = world.owner.post("/api/a2a/register", json!({"agent_id": "helper"})).await.expect(200);
     let helper = world.anonymous().key(helper["api_key"].as_str().unwrap());
@@ -47,7 +47,7 @@ async fn a_foreign_id_is_answered_like_a_missing_one(engine: Engine) {
         if row.method == "put" && (row.path.ends_with("{tunnel}") || row.path.ends_with("{delegation}")) {
             continue;
         }
-        let mut theirs = Scene::new(&world, &foreign);
+        let mut theirs = GoldenFixture::new(&world, &foreign);
         let path = theirs.fill(row.path).await;
         let body = theirs.body(&row).await;
         for (who, caller) in [("owner", &world.owner), ("agent key", &helper), ("device", &device)] {
@@ -64,8 +64,8 @@ async fn a_foreign_id_is_answered_like_a_missing_one(engine: Engine) {
 async fn a_foreign_id_in_a_body_is_answered_like_a_missing_one(engine: Engine) {
     let (world, foreign) = World::two_tenants(engine).await;
     world.agent("own").await;
-    let mut theirs = Scene::new(&world, &foreign);
-    let post = |path| Row { method: "post", path };
+    let mut theirs = GoldenFixture::new(&world, &foreign);
+    let post = |path| GoldenRow { method: "post", path };
     let cases = [
         (post("/api/v1/task-runs"), "agent", json!({"agent_id": "?"})),
         (post("/api/v1/task-runs"), "conversation", json!({"agent_id": "own", "conversation_id": "?"})),
@@ -73,7 +73,7 @@ async fn a_foreign_id_in_a_body_is_answered_like_a_missing_one(engine: Engine) {
         (post("/api/a2a/call"), "agent", json!({"task": "x", "agent_type": "?"})),
         (post("/api/a2a/register"), "agent", json!({"agent_id": "?"})),
         (post("/api/v1/api-keys"), "user", json!({"name": "k", "user": "?"})),
-        (Row { method: "patch", path: "/api/v1/agent-accounts/own" }, "user", json!({"owner": "?"})),
+        (GoldenRow { method: "patch", path: "/api/v1/agent-accounts/own" }, "user", json!({"owner": "?"})),
     ];
     for (row, what, body) in cases {
         let with = |id: &str| serde_json::from_str(&body.to_string().replace('?', id)).unwrap();
@@ -92,7 +92,7 @@ async fn a_foreign_id_in_a_body_is_answered_like_a_missing_one(engine: Engine) {
 }
 
 /// What is shown there, without a signature: the same words are signed differently every time.
-async fn shown(client: &Client, path: &str) -> Value {
+async fn shown(client: &TestCaller, path: &str) -> Value {
     let mut read = client.get(path).await.expect(200);
     if let Some(checkpoint) = read.get_mut("checkpoint").and_then(Value::as_object_mut) {
         checkpoint.remove("signature");
@@ -122,7 +122,7 @@ async fn what_others_do_shows_nowhere(engine: Engine) {
     let by =
         world.hub.authenticate_key(world.owner.header("authorization").trim_start_matches("Bearer ")).await.unwrap();
     let live = world.hub.live(&by).await.unwrap();
-    let mut theirs = Scene::new(&world, &foreign);
+    let mut theirs = GoldenFixture::new(&world, &foreign);
     for what in ["grant", "ask", "artifact", "key", "user", "call", "run", "channel", "delivery"] {
         theirs.need(what).await;
     }

@@ -2,18 +2,18 @@
 //!
 //! A new endpoint makes it fail until its row is written: `ATTACHE_GOLDEN=write cargo test -p attache-hub --test all golden`.
 
+mod fixture;
 mod foreign;
-mod scene;
 
 use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 
 use attache_hub::surface::platform::ROUTES;
 use serde_json::json;
 
-use self::scene::{Row, Scene};
+use self::fixture::{GoldenFixture, GoldenRow};
 use crate::{
     people::person,
-    world::{Client, Engine, World},
+    world::{Engine, TestCaller, World},
 };
 
 /// What is not in the OpenAPI document, and the same paths asked in another way: streams, sockets, filters.
@@ -60,16 +60,16 @@ const COLUMNS: [&str; 14] = [
 
 /// Those who ask, in the order of the columns; the runtime is the scene's own device.
 struct Callers {
-    operator: Client,
-    fixed: Vec<(&'static str, Client)>,
+    operator: TestCaller,
+    fixed: Vec<(&'static str, TestCaller)>,
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<GoldenRow> {
     let routes = ROUTES.iter().map(|(method, path, _)| (*method, *path));
-    routes.chain(MORE.iter().copied()).map(|(method, path)| Row { method, path }).collect()
+    routes.chain(MORE.iter().copied()).map(|(method, path)| GoldenRow { method, path }).collect()
 }
 
-async fn callers(world: &World, foreign: &Client) -> Callers {
+async fn callers(world: &World, foreign: &TestCaller) -> Callers {
     let key = async |request| {
         let made = world.owner.post("/api/v1/api-keys", request).await.expect(201);
         (world.anonymous().key(made["api_key"].as_str().unwrap()), made["key"]["key_id"].as_str().unwrap().to_owned())
@@ -109,7 +109,7 @@ async fn everybody_is_answered_as_the_table_says() {
         let mut line = format!("{:<68}", format!("{} {}", row.method.to_uppercase(), row.path));
         for column in COLUMNS {
             // A scene of its own for every question: many of them end what they are about.
-            let mut scene = Scene::new(&world, &callers.operator);
+            let mut scene = GoldenFixture::new(&world, &callers.operator);
             let caller = match callers.fixed.iter().find(|(name, _)| *name == column) {
                 Some((_, caller)) => caller.clone(),
                 None if column == "run" => scene.of_the_run().await,
@@ -140,7 +140,7 @@ async fn everybody_is_answered_as_the_table_says() {
 #[test]
 fn the_table_has_every_endpoint() {
     let kept = std::fs::read_to_string(FILE).unwrap();
-    let name = |row: &Row| format!("{} {}", row.method.to_uppercase(), row.path);
+    let name = |row: &GoldenRow| format!("{} {}", row.method.to_uppercase(), row.path);
     let known: BTreeSet<&str> = kept.lines().skip(1).filter_map(|line| line.get(..68)).map(str::trim_end).collect();
     let missing: Vec<String> = rows().iter().map(name).filter(|row| !known.contains(row.as_str())).collect();
     assert_eq!(missing, Vec::<String>::new());

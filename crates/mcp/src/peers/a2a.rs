@@ -5,12 +5,12 @@ use std::{
     time::Duration,
 };
 
-use attache_client::a2a::{Error, Peer};
+use attache_client::a2a::{Error, PeerClient};
 use attache_protocol::{
     Code,
     env::Env,
     wire::a2a::{
-        Artifact, Content, EVENTS, Fault, GetTask, Message, Part, Role, SendConfiguration, SendMessage,
+        A2aRole, Artifact, EVENTS, Fault, GetTask, Message, Part, PartContent, SendConfiguration, SendMessage,
         SendMessageResponse, StreamResponse, Task as PeerTask, TaskState, TaskStatus,
     },
 };
@@ -20,33 +20,36 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use crate::{Answer, Approval, Ask, Attendance, Call, FullOutput, State, Task, Trouble};
+use crate::{
+    AgentCall, AgentCallAnswer, AgentCallState, AgentTask, CallerKind, FullOutput, PendingApproval, RemoteAgentRequest,
+    ToolError,
+};
 
 /// What is known of a task.
-struct Seen {
+struct TaskSnapshot {
     id: String,
     context_id: String,
     status: TaskStatus,
     artifacts: Vec<Artifact>,
 }
 
-const POLL: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) async fn ask(
-    peer: &Peer,
+    peer: &PeerClient,
     env: &Env,
-    ask: Ask,
+    ask: RemoteAgentRequest,
     wait: Duration,
     said: &watch::Sender<String>,
-) -> Result<Call, Trouble> {
+) -> Result<AgentCall, ToolError> {
     let (began, deadline) = (Instant::now(), Instant::now() + wait);
     let sent = match ask {
-        Ask::Wait(call) => Ok(Seen::of(peer.get(get(&call.call_id)).await?.what)),
-        Ask::Answer(Answer { call, question_id, answer }) => {
-            let seen = Seen::of(peer.get(get(&call.call_id)).await?.what);
+        RemoteAgentRequest::Wait(call) => Ok(TaskSnapshot::of(peer.get(get(&call.call_id)).await?.what)),
+        RemoteAgentRequest::Answer(AgentCallAnswer { call, question_id, answer }) => {
+            let seen = TaskSnapshot::of(peer.get(get(&call.call_id)).await?.what);
             // The agent may have asked something else since; an answer is for what was seen.
             if seen.question_id().as_deref() != Some(question_id.trim()) {
-                return Err(Trouble::new(
+                return Err(ToolError::new(
                     Code::NotWaiting.as_str(),
                     "this question is not open any more, and nothing was sent",
                     "Call remote_agent with only call_id to see what the agent waits for now.",
@@ -54,7 +57,7 @@ pub(super) async fn ask(
             }
             send(peer, message(env, vec![Part::text(&answer)], Some(&seen)), deadline, said).await?
         }
-        Ask::Task(Task { task, agent_type, context, .. }) => {
+        RemoteAgentRequest::Task(AgentTask { task, agent_type, context, .. }) => {
             let mut parts = vec![Part::text(&task)];
             parts.extend(context.map(Part::data));
             let mut request = message(env, parts, None);
@@ -69,82 +72,88 @@ pub(super) async fn ask(
     };
     loop {
         if let Some(state) = seen.state(began) {
-            return Ok(Call { call_id: Some(seen.id), state });
+            return Ok(AgentCall { call_id: Some(seen.id), state });
         }
-        seen.say(said);
-        let next = Instant::now() + POLL;
+        seen.send_status(said);
+        let next = Instant::now() + POLL_INTERVAL;
         if next >= deadline {
             let last = Some(said.borrow().clone()).filter(|last| !last.is_empty());
-            return Ok(Call { call_id: Some(seen.id), state: State::Running { last } });
+            return Ok(AgentCall { call_id: Some(seen.id), state: AgentCallState::Running { last } });
         }
         sleep_until(next).await;
         match peer.get(get(&seen.id)).await {
-            Ok(told) => seen = Seen::of(told.what),
+            Ok(told) => seen = TaskSnapshot::of(told.what),
             Err(error) if error.is_passing() => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-pub(super) async fn cancel(peer: &Peer, call: &str) -> Result<Call, Trouble> {
+pub(super) async fn cancel(peer: &PeerClient, call: &str) -> Result<AgentCall, ToolError> {
     let began = Instant::now();
     let seen = match peer.cancel(call.trim()).await {
-        Ok(told) => Seen::of(told.what),
+        Ok(told) => TaskSnapshot::of(told.what),
         // It was quicker.
-        Err(error) if error.fault() == Some(Fault::TaskNotCancelable) => Seen::of(peer.get(get(call)).await?.what),
+        Err(error) if error.fault() == Some(Fault::TaskNotCancelable) => {
+            TaskSnapshot::of(peer.get(get(call)).await?.what)
+        }
         Err(error) => return Err(error.into()),
     };
-    let state = seen.state(began).unwrap_or(State::Running { last: None });
-    Ok(Call { call_id: Some(seen.id), state })
+    let state = seen.state(began).unwrap_or(AgentCallState::Running { last: None });
+    Ok(AgentCall { call_id: Some(seen.id), state })
 }
 
 /// Sends the message, and follows what comes of it as far as the peer tells: a task, or an answer at once.
 async fn send(
-    peer: &Peer,
+    peer: &PeerClient,
     message: SendMessage,
     deadline: Instant,
     said: &watch::Sender<String>,
-) -> Result<Result<Seen, String>, Trouble> {
+) -> Result<Result<TaskSnapshot, String>, ToolError> {
     if !peer.capabilities().streaming.unwrap_or(false) {
         return Ok(match peer.send(message).await?.what {
-            SendMessageResponse::Task(task) => Ok(Seen::of(task)),
+            SendMessageResponse::Task(task) => Ok(TaskSnapshot::of(task)),
             SendMessageResponse::Message(message) => Err(text(&message.parts)),
         });
     }
     let mut events = peer.stream(message).await?;
-    let mut seen: Option<Seen> = None;
+    let mut seen: Option<TaskSnapshot> = None;
     // A stream that breaks or ends early does not end the task.
     while let Ok(Some(Ok(event))) = timeout_at(deadline, events.next()).await {
         match (event.what, &mut seen) {
             (StreamResponse::Message(message), _) => return Ok(Err(text(&message.parts))),
-            (StreamResponse::Task(task), _) => seen = Some(Seen::of(task)),
+            (StreamResponse::Task(task), _) => seen = Some(TaskSnapshot::of(task)),
             (StreamResponse::StatusUpdate(update), Some(seen)) => seen.status = update.status,
             (StreamResponse::StatusUpdate(update), None) => {
                 let (id, context_id) = (update.task_id, update.context_id);
-                seen = Some(Seen { id, context_id, status: update.status, artifacts: Vec::new() });
+                seen = Some(TaskSnapshot { id, context_id, status: update.status, artifacts: Vec::new() });
             }
             (StreamResponse::ArtifactUpdate(_), _) => {}
         }
         let Some(now) = &seen else { continue };
-        now.say(said);
+        now.send_status(said);
         if now.state(Instant::now()).is_some() {
             break;
         }
     }
     let Some(seen) = seen else {
-        return Err(Trouble::new("bad_reply", "the agent took the task and said nothing of it", "Ask it again later."));
+        return Err(ToolError::new(
+            "bad_reply",
+            "the agent took the task and said nothing of it",
+            "Ask it again later.",
+        ));
     };
     // The stream brings artifacts in pieces; the task has them whole.
     match peer.get(get(&seen.id)).await {
-        Ok(told) => Ok(Ok(Seen::of(told.what))),
+        Ok(told) => Ok(Ok(TaskSnapshot::of(told.what))),
         Err(Error::Refused(_)) => Ok(Ok(seen)),
         Err(error) if error.is_passing() => Ok(Ok(seen)),
         Err(error) => Err(error.into()),
     }
 }
 
-fn message(env: &Env, parts: Vec<Part>, task: Option<&Seen>) -> SendMessage {
-    let mut message = Message::new(env.uuid().to_string(), Role::User, parts);
+fn message(env: &Env, parts: Vec<Part>, task: Option<&TaskSnapshot>) -> SendMessage {
+    let mut message = Message::new(env.uuid().to_string(), A2aRole::User, parts);
     message.task_id = task.map(|task| task.id.clone());
     message.context_id = task.map(|task| task.context_id.clone()).filter(|context| !context.is_empty());
     let configuration = SendConfiguration { return_immediately: Some(true), ..SendConfiguration::default() };
@@ -155,17 +164,20 @@ fn get(id: &str) -> GetTask {
     GetTask { tenant: None, id: id.trim().to_owned(), history_length: Some(0) }
 }
 
-fn answered(summary: String, began: Instant) -> Call {
-    Call { call_id: None, state: State::Completed { summary, duration: Some(began.elapsed()), full_output: None } }
+fn answered(summary: String, began: Instant) -> AgentCall {
+    AgentCall {
+        call_id: None,
+        state: AgentCallState::Completed { summary, duration: Some(began.elapsed()), full_output: None },
+    }
 }
 
 /// What people can read of it.
 fn text(parts: &[Part]) -> String {
     let words = parts.iter().map(|part| match &part.content {
-        Content::Text(text) => text.clone(),
-        Content::Url(url) => url.clone(),
-        Content::Data(data) => data.get().to_owned(),
-        Content::Raw(raw) => {
+        PartContent::Text(text) => text.clone(),
+        PartContent::Url(url) => url.clone(),
+        PartContent::Data(data) => data.get().to_owned(),
+        PartContent::Raw(raw) => {
             let name = part.filename.as_deref().unwrap_or("a file");
             format!("[{name}, {} bytes]", raw.len() / 4 * 3)
         }
@@ -178,15 +190,15 @@ fn full_output(artifact: &Artifact) -> Option<FullOutput> {
     let metadata: serde_json::Value = artifact.metadata.as_ref()?.parse().ok()?;
     let bytes = metadata.get(EVENTS)?.get("full_output")?.get("bytes")?.as_u64()?;
     let url = artifact.parts.iter().find_map(|part| match &part.content {
-        Content::Url(url) => Some(url.clone()),
-        Content::Text(_) | Content::Raw(_) | Content::Data(_) => None,
+        PartContent::Url(url) => Some(url.clone()),
+        PartContent::Text(_) | PartContent::Raw(_) | PartContent::Data(_) => None,
     });
     Some(FullOutput { bytes, artifact_id: None, url, lost: None })
 }
 
-// === impl Seen ===
+// === impl TaskSnapshot ===
 
-impl Seen {
+impl TaskSnapshot {
     fn of(task: PeerTask) -> Self {
         Self {
             id: task.id,
@@ -196,7 +208,7 @@ impl Seen {
         }
     }
 
-    fn words(&self) -> Option<String> {
+    fn status_text(&self) -> Option<String> {
         self.status.message.as_ref().map(|message| text(&message.parts)).filter(|text| !text.trim().is_empty())
     }
 
@@ -209,23 +221,23 @@ impl Seen {
         let named = self.status.message.as_ref().map(|message| message.message_id.clone());
         Some(named.filter(|id| !id.is_empty()).unwrap_or_else(|| {
             let mut hasher = DefaultHasher::new();
-            self.words().hash(&mut hasher);
+            self.status_text().hash(&mut hasher);
             format!("question-{:016x}", hasher.finish())
         }))
     }
 
-    fn say(&self, said: &watch::Sender<String>) {
-        if let Some(words) = self.words() {
+    fn send_status(&self, said: &watch::Sender<String>) {
+        if let Some(words) = self.status_text() {
             let _ = said.send(words);
         }
     }
 
     /// None while it goes on by itself.
-    fn state(&self, began: Instant) -> Option<State> {
+    fn state(&self, began: Instant) -> Option<AgentCallState> {
         use TaskState as S;
         let failed = |code: &str, otherwise: &str| {
-            let message = self.words().unwrap_or_else(|| otherwise.to_owned());
-            State::Failed(Trouble::new(code, message, "Change the task, or ask another agent."))
+            let message = self.status_text().unwrap_or_else(|| otherwise.to_owned());
+            AgentCallState::Failed(ToolError::new(code, message, "Change the task, or ask another agent."))
         };
         Some(match self.status.state {
             S::TaskStateSubmitted | S::TaskStateWorking => return None,
@@ -233,23 +245,23 @@ impl Seen {
                 let full_output = self.artifacts.iter().find_map(full_output);
                 let shown = self.artifacts.iter().filter(|artifact| self::full_output(artifact).is_none());
                 let made = shown.map(|artifact| text(&artifact.parts)).filter(|text| !text.is_empty());
-                let summary: Vec<_> = self.words().into_iter().chain(made).collect();
+                let summary: Vec<_> = self.status_text().into_iter().chain(made).collect();
                 let (summary, duration) = (summary.join("\n\n"), Some(began.elapsed()));
-                State::Completed { summary, duration, full_output }
+                AgentCallState::Completed { summary, duration, full_output }
             }
             S::TaskStateFailed => failed("task_failed", "the agent could not do it"),
-            S::TaskStateCanceled => State::Cancelled,
+            S::TaskStateCanceled => AgentCallState::Cancelled,
             S::TaskStateRejected => failed("rejected", "the agent does not want to do it"),
-            S::TaskStateInputRequired => State::InputRequired {
+            S::TaskStateInputRequired => AgentCallState::InputRequired {
                 question_id: self.question_id().unwrap_or_default(),
-                question: self.words().unwrap_or_else(|| "(it does not say what)".to_owned()),
+                question: self.status_text().unwrap_or_else(|| "(it does not say what)".to_owned()),
             },
-            S::TaskStateAuthRequired => State::ApprovalRequired(Approval {
+            S::TaskStateAuthRequired => AgentCallState::ApprovalRequired(PendingApproval {
                 id: None,
                 what: self
-                    .words()
+                    .status_text()
                     .unwrap_or_else(|| "an authorization that is given at the agent's own place".to_owned()),
-                caller: Attendance::User,
+                caller: CallerKind::User,
             }),
         })
     }

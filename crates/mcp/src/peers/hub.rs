@@ -2,34 +2,37 @@
 
 use std::time::Duration;
 
-use attache_client::{CallError, CallStream, Client, Hub, Page, Update};
+use attache_client::{CallError, CallStream, CallUpdate, Client, HubClient, PageQuery};
 use attache_protocol::{
-    rules::run::{Status, Waiting},
-    wire::{ask::InputRequest, call::CallId, run::Run},
+    rules::run::{RunStatus, WaitReason},
+    wire::{call::CallId, input_request::GiveInputRequest, run::Run},
 };
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
 
-use crate::{Agent, Answer, Approval, Ask, Attendance, Call, FullOutput, State, Task, Trouble};
+use crate::{
+    AgentCall, AgentCallAnswer, AgentCallState, AgentTask, CallerKind, FullOutput, ListedAgent, PendingApproval,
+    RemoteAgentRequest, ToolError,
+};
 
 /// More than a model can choose from.
-const MOST_LISTED: usize = 200;
+const MAX_LISTED: usize = 200;
 /// How often a call that says nothing is looked at for a question.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a person who may just be looking is waited for before the model is told.
-const APPROVAL_WAIT: Duration = Duration::from_secs(10);
+const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) async fn list(hub: &Hub) -> Result<Vec<Agent>, Trouble> {
+pub(super) async fn list(hub: &HubClient) -> Result<Vec<ListedAgent>, ToolError> {
     let mut agents = Vec::new();
-    let mut page = Page { limit: Some(100), cursor: None };
+    let mut page = PageQuery { limit: Some(100), cursor: None };
     loop {
         let list = hub.accounts(&page).await?;
         let present = list.agent_accounts.iter().filter(|account| account.archived_at.is_none());
-        agents.extend(present.map(|account| Agent::of(account, &hub.address().origin())));
+        agents.extend(present.map(|account| ListedAgent::of(account, &hub.address().origin())));
         page.cursor = list.next_cursor;
-        if page.cursor.is_none() || agents.len() >= MOST_LISTED {
+        if page.cursor.is_none() || agents.len() >= MAX_LISTED {
             return Ok(agents);
         }
     }
@@ -38,19 +41,19 @@ pub(super) async fn list(hub: &Hub) -> Result<Vec<Agent>, Trouble> {
 pub(super) async fn ask(
     client: &Client,
     agent_type: Option<String>,
-    ask: Ask,
+    ask: RemoteAgentRequest,
     wait: Duration,
     said: &watch::Sender<String>,
-) -> Result<Call, Trouble> {
+) -> Result<AgentCall, ToolError> {
     let deadline = Instant::now() + wait;
     let call_id = match ask {
-        Ask::Wait(call) => id(&call.call_id)?,
-        Ask::Answer(Answer { call, question_id, answer }) => {
+        RemoteAgentRequest::Wait(call) => id(&call.call_id)?,
+        RemoteAgentRequest::Answer(AgentCallAnswer { call, question_id, answer }) => {
             let call = id(&call.call_id)?;
-            give(client, call, &question_id, answer).await?;
+            send_answer(client, call, &question_id, answer).await?;
             call
         }
-        Ask::Task(Task { task, context, .. }) => {
+        RemoteAgentRequest::Task(AgentTask { task, context, .. }) => {
             let mut call = client.call(&task);
             if let Some(agent_type) = agent_type {
                 call = call.agent_type(agent_type);
@@ -62,10 +65,10 @@ pub(super) async fn ask(
         }
     };
     let state = follow(client, call_id, deadline, said).await?;
-    Ok(Call { call_id: Some(call_id.to_string()), state })
+    Ok(AgentCall { call_id: Some(call_id.to_string()), state })
 }
 
-pub(super) async fn cancel(client: &Client, call: &str) -> Result<Call, Trouble> {
+pub(super) async fn cancel(client: &Client, call: &str) -> Result<AgentCall, ToolError> {
     let call = id(call)?;
     let run = match client.hub().cancel_run(call.run(), Some("cancelled with remote_cancel")).await {
         Ok(run) => run,
@@ -74,26 +77,27 @@ pub(super) async fn cancel(client: &Client, call: &str) -> Result<Call, Trouble>
         Err(error) => return Err(error.into()),
     };
     let state = match run.status {
-        Status::Cancelled => State::Cancelled,
-        _ => follow(client, call, Instant::now() + LOOK, &watch::channel(String::new()).0).await?,
+        RunStatus::Cancelled => AgentCallState::Cancelled,
+        _ => follow(client, call, Instant::now() + POLL_INTERVAL, &watch::channel(String::new()).0).await?,
     };
-    Ok(Call { call_id: Some(call.to_string()), state })
+    Ok(AgentCall { call_id: Some(call.to_string()), state })
 }
 
-fn id(text: &str) -> Result<CallId, Trouble> {
+fn id(text: &str) -> Result<CallId, ToolError> {
     text.trim().parse().map_err(|_| {
-        Trouble::invalid(
+        ToolError::invalid(
             format!("`{text}` is not the id of a call"),
             "Give the call_id of an earlier remote_agent result.",
         )
     })
 }
 
-async fn give(client: &Client, call: CallId, question: &str, answer: String) -> Result<(), Trouble> {
+async fn send_answer(client: &Client, call: CallId, question: &str, answer: String) -> Result<(), ToolError> {
     let question = question.trim().parse().map_err(|_| {
-        Trouble::invalid(format!("`{question}` is not the id of a question"), "It is in the result that asked.")
+        ToolError::invalid(format!("`{question}` is not the id of a question"), "It is in the result that asked.")
     })?;
-    let input = InputRequest { text: Some(answer), input_request_id: Some(question), ..InputRequest::default() };
+    let input =
+        GiveInputRequest { text: Some(answer), input_request_id: Some(question), ..GiveInputRequest::default() };
     client.hub().give_input(call.run(), &input).await?;
     Ok(())
 }
@@ -103,22 +107,22 @@ async fn follow(
     call: CallId,
     deadline: Instant,
     said: &watch::Sender<String>,
-) -> Result<State, Trouble> {
+) -> Result<AgentCallState, ToolError> {
     let (mut updates, origin) = (client.watch(call), client.hub().address().origin());
     let mut noticed = None;
     loop {
-        let look = deadline.min(Instant::now() + LOOK);
+        let look = deadline.min(Instant::now() + POLL_INTERVAL);
         match timeout_at(look, next(&mut updates, said, &origin)).await {
             Ok(state) => return state,
             Err(_) => {
                 let run = client.hub().run(call.run()).await?;
                 match waiting(&run) {
-                    Some(State::ApprovalRequired(approval)) => {
+                    Some(AgentCallState::ApprovalRequired(approval)) => {
                         let since = *noticed.get_or_insert_with(Instant::now);
-                        let is_over = Instant::now() >= deadline.min(since + APPROVAL_WAIT);
+                        let is_over = Instant::now() >= deadline.min(since + APPROVAL_TIMEOUT);
                         let _ = said.send(format!("waits for a person to approve {}", approval.what));
                         if is_over {
-                            return Ok(State::ApprovalRequired(approval));
+                            return Ok(AgentCallState::ApprovalRequired(approval));
                         }
                     }
                     Some(state) => return Ok(state),
@@ -133,48 +137,52 @@ async fn follow(
 }
 
 /// What the call waits for, if it does.
-fn waiting(run: &Run) -> Option<State> {
+fn waiting(run: &Run) -> Option<AgentCallState> {
     let waits_for = run.waits_for.as_ref();
     match run.waiting? {
-        Waiting::Input => Some(State::InputRequired {
+        WaitReason::Input => Some(AgentCallState::InputRequired {
             question_id: waits_for.map(|asked| asked.id.clone()).unwrap_or_default(),
             question: waits_for.map_or_else(|| "(it does not say what)".to_owned(), |asked| asked.what.clone()),
         }),
-        Waiting::Approval => Some(State::ApprovalRequired(Approval {
+        WaitReason::Approval => Some(AgentCallState::ApprovalRequired(PendingApproval {
             id: waits_for.map(|asked| asked.id.clone()),
             what: waits_for.map_or_else(|| "a step of the agent".to_owned(), |asked| asked.what.clone()),
-            caller: Attendance::User,
+            caller: CallerKind::User,
         })),
     }
 }
 
-fn running(said: &watch::Sender<String>) -> State {
-    State::Running { last: Some(said.borrow().clone()).filter(|last| !last.is_empty()) }
+fn running(said: &watch::Sender<String>) -> AgentCallState {
+    AgentCallState::Running { last: Some(said.borrow().clone()).filter(|last| !last.is_empty()) }
 }
 
 /// Listens until the call is over. May be dropped and called again.
-async fn next(updates: &mut CallStream, said: &watch::Sender<String>, origin: &str) -> Result<State, Trouble> {
+async fn next(
+    updates: &mut CallStream,
+    said: &watch::Sender<String>,
+    origin: &str,
+) -> Result<AgentCallState, ToolError> {
     while let Some(update) = updates.next().await {
         match update {
-            Ok(Update::Progress { goal, .. }) => {
+            Ok(CallUpdate::Progress { goal, .. }) => {
                 if let Some(goal) = goal {
                     let _ = said.send(goal);
                 }
             }
-            Ok(Update::Message { text, .. }) => {
+            Ok(CallUpdate::Message { text, .. }) => {
                 if let Some(text) = text.filter(|text| !text.trim().is_empty()) {
                     let _ = said.send(text);
                 }
             }
-            Ok(Update::Completed(reply)) => {
+            Ok(CallUpdate::Completed(reply)) => {
                 let full_output = reply.full_output.map(|location| FullOutput::of(location, origin));
                 let duration = Some(reply.usage.duration);
-                return Ok(State::Completed { summary: reply.summary, duration, full_output });
+                return Ok(AgentCallState::Completed { summary: reply.summary, duration, full_output });
             }
-            Err(CallError::Failed(failed)) if failed.code == "cancelled" => return Ok(State::Cancelled),
+            Err(CallError::Failed(failed)) if failed.code == "cancelled" => return Ok(AgentCallState::Cancelled),
             Err(CallError::Failed(failed)) => {
                 let hint = "Change the task, or ask another agent; list_agents shows whom.";
-                return Ok(State::Failed(Trouble::new(failed.code, failed.message, hint)));
+                return Ok(AgentCallState::Failed(ToolError::new(failed.code, failed.message, hint)));
             }
             Err(CallError::Hub(error)) => return Err(error.into()),
         }

@@ -13,69 +13,72 @@ use std::{
 
 use async_trait::async_trait;
 use attache_client::{
-    Client, Hub,
-    a2a::{Credentials, Error, discover},
-    egress::{Allow, Failure, Guard, Policy, origin},
+    Client, HubClient,
+    a2a::{Error, PeerCredentials, discover},
+    egress::{EgressFailure, EgressGuard, EgressPolicy, EgressRule, origin},
 };
 use attache_protocol::{Code, Secret, env::Env, wire::call::CallId};
 use tokio::sync::watch;
 
-use crate::{Agent, Agents, Answer, Ask, Call, CallRef, Caller, Trouble, agent_at};
+use crate::{
+    AgentBackend, AgentCall, AgentCallAnswer, AgentCallRef, ListedAgent, RemoteAgentRequest, ToolCaller, ToolError,
+    agent_at,
+};
 
 /// The agents of a hub, and those elsewhere.
-pub struct Peers {
-    hub: FindHub,
-    known: Vec<Known>,
+pub struct PeerAgentBackend {
+    hub: HubLookup,
+    known: Vec<KnownOrigin>,
     /// For what nobody configured: the public internet by https, and nothing private.
-    stranger: Guard,
+    unknown_guard: EgressGuard,
     /// Whom the newest calls were to, so that a call can be gone on with by its id alone.
     calls: Mutex<VecDeque<(String, String)>>,
     env: Env,
 }
 
-pub struct PeersOptions {
+pub struct PeerAgentOptions {
     /// The hub whose agents are listed, and meant by a name without a URL. Asked each time: one may be started later.
-    pub hub: FindHub,
+    pub hub: HubLookup,
     /// A URL at the origin, and the key for it if it wants one. A person configured it, so it may be private.
     pub known: Vec<(String, Option<Secret<String>>)>,
     /// What else may be reached beyond the public internet.
-    pub allow: Vec<Allow>,
+    pub allow: Vec<EgressRule>,
     pub env: Env,
 }
 
 /// The hub that is there now, if any.
-pub type FindHub = Box<dyn Fn() -> Option<Hub> + Send + Sync>;
+pub type HubLookup = Box<dyn Fn() -> Option<HubClient> + Send + Sync>;
 
 /// An origin that a person configured.
-struct Known {
+struct KnownOrigin {
     origin: String,
     key: Option<Secret<String>>,
-    guard: Guard,
+    guard: EgressGuard,
 }
 
 /// Where a call goes.
-enum Route {
+enum CallRoute {
     /// The call API of a hub, and whom it means there.
     Hub(Client, Option<String>),
-    A2a(attache_client::a2a::Peer),
+    A2a(attache_client::a2a::PeerClient),
 }
 
-const MOST_REMEMBERED: usize = 1000;
+const MAX_REMEMBERED: usize = 1000;
 
-// === impl Peers ===
+// === impl PeerAgentBackend ===
 
-impl Peers {
+impl PeerAgentBackend {
     /// Fails on the URL of a key that is none.
-    pub fn new(options: PeersOptions) -> Result<Self, Trouble> {
-        let PeersOptions { hub, known, allow, env } = options;
-        let known = known.into_iter().map(|(url, key)| Known::new(&url, key)).collect::<Result<_, _>>()?;
-        Ok(Self { hub, known, stranger: Guard::new(Policy { allow }), calls: Mutex::default(), env })
+    pub fn new(options: PeerAgentOptions) -> Result<Self, ToolError> {
+        let PeerAgentOptions { hub, known, allow, env } = options;
+        let known = known.into_iter().map(|(url, key)| KnownOrigin::new(&url, key)).collect::<Result<_, _>>()?;
+        Ok(Self { hub, known, unknown_guard: EgressGuard::new(EgressPolicy { allow }), calls: Mutex::default(), env })
     }
 
-    async fn route(&self, url: &str, agent_type: Option<&str>) -> Result<Route, Trouble> {
+    async fn route(&self, url: &str, agent_type: Option<&str>) -> Result<CallRoute, ToolError> {
         let url = url.trim();
         let no_hub = || {
-            Trouble::new(
+            ToolError::new(
                 "not_found",
                 format!("`{url}` is not a URL, and no hub is configured that knows agents by name"),
                 "Give the agent's whole URL, or ask the person to start a hub (`attache up`).",
@@ -83,25 +86,25 @@ impl Peers {
         };
         if !url.contains("://") {
             let hub = (self.hub)().ok_or_else(no_hub)?;
-            return Ok(Route::Hub(Client::from(hub), Some(url.to_owned())));
+            return Ok(CallRoute::Hub(Client::from(hub), Some(url.to_owned())));
         }
         let own = (self.hub)().and_then(|hub| agent_at(&hub.address().origin(), url).map(|agent| (hub, agent)));
         if let Some((hub, agent)) = own {
-            return Ok(Route::Hub(Client::from(hub), agent.or_else(|| agent_type.map(str::to_owned))));
+            return Ok(CallRoute::Hub(Client::from(hub), agent.or_else(|| agent_type.map(str::to_owned))));
         }
         let known = self.known.iter().find(|known| known.origin == origin(url));
         let (guard, credentials) = match known {
-            Some(known) => (&known.guard, known.key.clone().map_or_else(Credentials::none, Credentials::key)),
-            None => (&self.stranger, Credentials::none()),
+            Some(known) => (&known.guard, known.key.clone().map_or_else(PeerCredentials::none, PeerCredentials::key)),
+            None => (&self.unknown_guard, PeerCredentials::none()),
         };
         match discover(guard, url, &credentials, &[]).await {
             // The card may name another place; the key is not for that one.
             Ok(found) => {
-                let there = attache_client::a2a::Interface::choose(&found.card)?;
+                let there = attache_client::a2a::PeerInterface::choose(&found.card)?;
                 let elsewhere = known.is_some_and(|known| origin(&there.url) != known.origin);
                 let (guard, credentials) =
-                    if elsewhere { (&self.stranger, Credentials::none()) } else { (guard, credentials) };
-                Ok(Route::A2a(attache_client::a2a::Peer::new(guard, &found.card, credentials)?))
+                    if elsewhere { (&self.unknown_guard, PeerCredentials::none()) } else { (guard, credentials) };
+                Ok(CallRoute::A2a(attache_client::a2a::PeerClient::new(guard, &found.card, credentials)?))
             }
             // A hub without a default agent has no card, and its call API all the same.
             Err(error @ Error::NoCard { .. }) => {
@@ -109,18 +112,21 @@ impl Peers {
                 let Some((origin, key)) = own.and_then(|known| Some((&known.origin, known.key.as_ref()?))) else {
                     return Err(error.into());
                 };
-                Ok(Route::Hub(Client::connect(origin.clone(), key.expose().clone())?, agent_type.map(str::to_owned)))
+                Ok(CallRoute::Hub(
+                    Client::connect(origin.clone(), key.expose().clone())?,
+                    agent_type.map(str::to_owned),
+                ))
             }
-            Err(error) => Err(unreached(url, error)),
+            Err(error) => Err(unreachable(url, error)),
         }
     }
 }
 
 // === calls that were made before ===
 
-impl Peers {
+impl PeerAgentBackend {
     /// Where an earlier call went to. A call of the hub says so itself; another one is remembered, or its agent is named.
-    async fn route_of(&self, call: &CallRef) -> Result<Route, Trouble> {
+    async fn route_of(&self, call: &AgentCallRef) -> Result<CallRoute, ToolError> {
         let remembered = || {
             let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
             calls.iter().rev().find(|(id, _)| *id == call.call_id.trim()).map(|(_, url)| url.clone())
@@ -128,8 +134,8 @@ impl Peers {
         match call.agent_url.clone().or_else(remembered) {
             Some(url) => self.route(&url, None).await,
             None => match ((self.hub)(), call.call_id.trim().parse::<CallId>()) {
-                (Some(hub), Ok(_)) => Ok(Route::Hub(Client::from(hub), None)),
-                _ => Err(Trouble::invalid(
+                (Some(hub), Ok(_)) => Ok(CallRoute::Hub(Client::from(hub), None)),
+                _ => Err(ToolError::invalid(
                     format!("nobody here remembers the call `{}`", call.call_id),
                     "Give the agent_url of that call besides.",
                 )),
@@ -140,7 +146,7 @@ impl Peers {
     fn remember(&self, call: Option<&str>, url: &str) {
         let Some(call) = call else { return };
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        if calls.len() >= MOST_REMEMBERED {
+        if calls.len() >= MAX_REMEMBERED {
             calls.pop_front();
         }
         calls.push_back((call.to_owned(), url.to_owned()));
@@ -148,9 +154,9 @@ impl Peers {
 }
 
 /// What a person can allow is told with the command for it.
-fn unreached(url: &str, error: Error) -> Trouble {
+fn unreachable(url: &str, error: Error) -> ToolError {
     match &error {
-        Error::Call(Failure::Refused(refused)) if !refused.is_malformed() => Trouble::new(
+        Error::Call(EgressFailure::Refused(refused)) if !refused.is_malformed() => ToolError::new(
             Code::EgressRefused.as_str(),
             format!("nobody has allowed to call {url}, which is private or not encrypted"),
             format!(
@@ -163,13 +169,13 @@ fn unreached(url: &str, error: Error) -> Trouble {
 }
 
 #[async_trait]
-impl Agents for Peers {
-    async fn list(&self, _: Caller<'_>) -> Result<Vec<Agent>, Trouble> {
+impl AgentBackend for PeerAgentBackend {
+    async fn list(&self, _: ToolCaller<'_>) -> Result<Vec<ListedAgent>, ToolError> {
         let mut agents = match (self.hub)() {
             Some(hub) => hub::list(&hub).await?,
             None => Vec::new(),
         };
-        agents.extend(self.known.iter().map(|known| Agent {
+        agents.extend(self.known.iter().map(|known| ListedAgent {
             name: known.origin.clone(),
             agent_url: known.origin.clone(),
             description: Some("Configured by the person who runs this server".to_owned()),
@@ -184,20 +190,22 @@ impl Agents for Peers {
 
     async fn ask(
         &self,
-        _: Caller<'_>,
-        ask: Ask,
+        _: ToolCaller<'_>,
+        ask: RemoteAgentRequest,
         wait: Duration,
         said: &watch::Sender<String>,
-    ) -> Result<Call, Trouble> {
+    ) -> Result<AgentCall, ToolError> {
         let (route, url) = match &ask {
-            Ask::Task(task) => {
+            RemoteAgentRequest::Task(task) => {
                 (self.route(&task.agent_url, task.agent_type.as_deref()).await?, Some(task.agent_url.clone()))
             }
-            Ask::Wait(call) | Ask::Answer(Answer { call, .. }) => (self.route_of(call).await?, None),
+            RemoteAgentRequest::Wait(call) | RemoteAgentRequest::Answer(AgentCallAnswer { call, .. }) => {
+                (self.route_of(call).await?, None)
+            }
         };
         let call = match route {
-            Route::Hub(client, agent_type) => hub::ask(&client, agent_type, ask, wait, said).await?,
-            Route::A2a(peer) => a2a::ask(&peer, &self.env, ask, wait, said).await?,
+            CallRoute::Hub(client, agent_type) => hub::ask(&client, agent_type, ask, wait, said).await?,
+            CallRoute::A2a(peer) => a2a::ask(&peer, &self.env, ask, wait, said).await?,
         };
         if let Some(url) = url {
             self.remember(call.call_id.as_deref(), &url);
@@ -205,44 +213,44 @@ impl Agents for Peers {
         Ok(call)
     }
 
-    async fn cancel(&self, _: Caller<'_>, call: CallRef) -> Result<Call, Trouble> {
+    async fn cancel(&self, _: ToolCaller<'_>, call: AgentCallRef) -> Result<AgentCall, ToolError> {
         match self.route_of(&call).await? {
-            Route::Hub(client, _) => hub::cancel(&client, &call.call_id).await,
-            Route::A2a(peer) => a2a::cancel(&peer, &call.call_id).await,
+            CallRoute::Hub(client, _) => hub::cancel(&client, &call.call_id).await,
+            CallRoute::A2a(peer) => a2a::cancel(&peer, &call.call_id).await,
         }
     }
 }
 
-impl fmt::Debug for Peers {
+impl fmt::Debug for PeerAgentBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Peers").field("known", &self.known).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for PeersOptions {
+impl fmt::Debug for PeerAgentOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known: Vec<_> = self.known.iter().map(|(url, _)| url).collect();
         f.debug_struct("PeersOptions").field("known", &known).field("allow", &self.allow).finish_non_exhaustive()
     }
 }
 
-// === impl Known ===
+// === impl KnownOrigin ===
 
-impl Known {
-    fn new(url: &str, key: Option<Secret<String>>) -> Result<Self, Trouble> {
+impl KnownOrigin {
+    fn new(url: &str, key: Option<Secret<String>>) -> Result<Self, ToolError> {
         let origin = origin(url);
         let host = origin.split_once("://").map(|(_, rest)| rest).and_then(|rest| match rest.strip_prefix('[') {
             Some(address) => address.split_once(']').map(|(address, _)| address),
             None => rest.split(':').next(),
         });
         let allow = host.filter(|host| !host.is_empty()).and_then(|host| host.parse().ok()).ok_or_else(|| {
-            Trouble::invalid(format!("`{url}` is not a URL"), "Write it like https://agents.example.org=FILE.")
+            ToolError::invalid(format!("`{url}` is not a URL"), "Write it like https://agents.example.org=FILE.")
         })?;
-        Ok(Self { origin, key, guard: Guard::new(Policy { allow: vec![allow] }) })
+        Ok(Self { origin, key, guard: EgressGuard::new(EgressPolicy { allow: vec![allow] }) })
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for KnownOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Known({})", self.origin)
     }

@@ -5,17 +5,17 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::{Approval, Attendance, Call, FullOutput, State, Trouble};
+use crate::{AgentCall, AgentCallState, CallerKind, FullOutput, PendingApproval, ToolError};
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Output {
+pub(crate) struct CallToolOutput {
     /// The agent's answer, or what to do next.
     output: String,
-    metadata: Metadata,
+    metadata: CallToolMetadata,
 }
 
 #[derive(Debug, Default, Serialize, JsonSchema)]
-struct Metadata {
+struct CallToolMetadata {
     /// completed, running, input_required, approval_required, cancelled or failed; refused: nobody was asked.
     status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,38 +39,38 @@ struct Metadata {
 
 /// Who was asked, and since when.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct CallStart {
     pub(super) agent: Option<String>,
     pub(super) began: Instant,
 }
 
 /// More of what an agent said last is not worth its place.
-const LAST: usize = 200;
+const MAX_LAST_MESSAGE: usize = 200;
 
 /// The result of a call, or of an attempt that reached nobody.
-pub(super) fn report(asked: &Asked, answered: Result<Call, Trouble>) -> CallToolResult {
+pub(super) fn report(asked: &CallStart, answered: Result<AgentCall, ToolError>) -> CallToolResult {
     let agent = asked.agent.as_deref().unwrap_or("the agent");
-    let mut metadata = Metadata { agent_url: asked.agent.clone(), ..Metadata::default() };
-    let Call { call_id, state } = match answered {
+    let mut metadata = CallToolMetadata { agent_url: asked.agent.clone(), ..CallToolMetadata::default() };
+    let AgentCall { call_id, state } = match answered {
         Ok(call) => call,
         Err(trouble) => {
             metadata.status = "refused".to_owned();
             metadata.code = Some(trouble.code.clone());
             let output = format!("Nobody was asked: {trouble}");
-            return result(Output { output, metadata });
+            return result(CallToolOutput { output, metadata });
         }
     };
     metadata.status = state.name().to_owned();
     let id = call_id.clone().unwrap_or_default();
     metadata.call_id = call_id;
     let output = match state {
-        State::Completed { summary, full_output: None, .. } => summary,
-        State::Completed { summary, full_output: Some(full), .. } => {
+        AgentCallState::Completed { summary, full_output: None, .. } => summary,
+        AgentCallState::Completed { summary, full_output: Some(full), .. } => {
             let text = format!("{}\n\n[{}]", summary.trim_end(), full.note(summary.len()));
             metadata.full_output = Some(full);
             text
         }
-        State::Running { last } => {
+        AgentCallState::Running { last } => {
             let last = last.map(|last| format!(" Last heard: {}", quoted(&last))).unwrap_or_default();
             format!(
                 "Still running after {} s.{last}\n\nNext: call remote_agent with only call_id \"{id}\" to go on waiting, or \
@@ -78,7 +78,7 @@ pub(super) fn report(asked: &Asked, answered: Result<Call, Trouble>) -> CallTool
                 asked.began.elapsed().as_secs()
             )
         }
-        State::InputRequired { question_id, question } => {
+        AgentCallState::InputRequired { question_id, question } => {
             let text = format!(
                 "The agent asks: {question}\n\nNext: call remote_agent with call_id \"{id}\", question_id \
                  \"{question_id}\" and your answer. If you do not know the answer, ask your user."
@@ -86,29 +86,29 @@ pub(super) fn report(asked: &Asked, answered: Result<Call, Trouble>) -> CallTool
             metadata.question_id = Some(question_id);
             text
         }
-        State::ApprovalRequired(approval) => {
+        AgentCallState::ApprovalRequired(approval) => {
             let text = waiting(agent, &id, &approval);
             metadata.approval_id = approval.id;
             text
         }
-        State::Cancelled => "The call was cancelled. What was done until then stays done.".to_owned(),
-        State::Failed(trouble) => {
+        AgentCallState::Cancelled => "The call was cancelled. What was done until then stays done.".to_owned(),
+        AgentCallState::Failed(trouble) => {
             metadata.code = Some(trouble.code.clone());
             format!("{agent} failed: {trouble}")
         }
     };
-    result(Output { output, metadata })
+    result(CallToolOutput { output, metadata })
 }
 
-fn waiting(agent: &str, call: &str, approval: &Approval) -> String {
+fn waiting(agent: &str, call: &str, approval: &PendingApproval) -> String {
     let id = approval.id.as_ref().map(|id| format!(" ({id})")).unwrap_or_default();
     let what = format!("A person must approve this before {agent} goes on{id}: {}", approval.what);
     let next = match approval.caller {
-        Attendance::User => format!(
+        CallerKind::User => format!(
             "Next: tell your user what is waited for; they decide in the console under Approvals, or with `attache \
              approvals`. Do not poll: call remote_agent with only call_id \"{call}\" once they say that it is decided."
         ),
-        Attendance::Run => format!(
+        CallerKind::Run => format!(
             "Next: the people who decide see the request. Call remote_agent with only call_id \"{call}\" to go on waiting; \
              if you can do without it, say in your answer what was not done."
         ),
@@ -118,14 +118,14 @@ fn waiting(agent: &str, call: &str, approval: &Approval) -> String {
 
 fn quoted(text: &str) -> String {
     let line: String = text.trim().chars().map(|one| if one.is_control() { ' ' } else { one }).collect();
-    match line.char_indices().nth(LAST) {
+    match line.char_indices().nth(MAX_LAST_MESSAGE) {
         Some((end, _)) => format!("\"{} …\"", &line[..end]),
         None => format!("\"{line}\""),
     }
 }
 
-fn result(output: Output) -> CallToolResult {
-    let Metadata { status, call_id, .. } = &output.metadata;
+fn result(output: CallToolOutput) -> CallToolResult {
+    let CallToolMetadata { status, call_id, .. } = &output.metadata;
     let call = call_id.as_ref().map(|id| format!(", call_id {id}")).unwrap_or_default();
     let text = format!("{}\n\n({status}{call})", output.output.trim_end());
     let content = vec![ContentBlock::text(text)];

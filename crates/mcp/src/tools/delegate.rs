@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use attache_protocol::wire::{
     awcp::AccessMode,
-    delegation::{Delegate, Delegation},
+    delegation::{DelegateRequest, Delegation},
 };
 use rmcp::{RoleServer, model::CallToolResult, service::RequestContext};
 use schemars::JsonSchema;
@@ -16,8 +16,8 @@ use tokio::{
 
 use super::Seconds;
 use crate::{
-    Delegations, Server, Trouble,
-    answer::{self, Output},
+    DelegationBackend, McpToolServer, ToolError,
+    delegation_result::{self, DelegationToolOutput},
 };
 
 pub(crate) const DESCRIPTION: &str = "Lends a local folder to a remote agent, which then works in it with its own tools as \
@@ -27,7 +27,7 @@ pub(crate) const DESCRIPTION: &str = "Lends a local folder to a remote agent, wh
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Arguments {
+pub(crate) struct DelegateArguments {
     /// What it is about, in 3 to 5 words
     description: String,
     /// The whole task, for somebody who knows nothing else: MUST DO, MUST NOT, EXPECTED OUTPUT. Paths are relative to the
@@ -42,27 +42,27 @@ pub(crate) struct Arguments {
     /// How long the folder is lent at most, in seconds; the person's policy has a default
     ttl_seconds: Option<Seconds>,
     /// ro: the remote can only read; rw: it can change, add and delete files
-    access_mode: Option<Mode>,
+    access_mode: Option<AccessModeArgument>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Mode {
+pub(crate) enum AccessModeArgument {
     Ro,
     Rw,
 }
 
 pub(crate) async fn run(
-    server: &Server,
-    delegations: &Arc<dyn Delegations>,
-    arguments: Arguments,
+    server: &McpToolServer,
+    delegations: &Arc<dyn DelegationBackend>,
+    arguments: DelegateArguments,
     context: &RequestContext<RoleServer>,
 ) -> CallToolResult {
     let session = server.session_id(context);
     let background = arguments.background.unwrap_or(false);
     let request = match arguments.into_request(&session) {
         Ok(request) => request,
-        Err(trouble) => return answer::refused(&trouble, &session, None),
+        Err(trouble) => return delegation_result::refused(&trouble, &session, None),
     };
     let began = Instant::now();
     // Whoever stops waiting at the wrong moment would leave a delegation that nobody knows of.
@@ -70,28 +70,28 @@ pub(crate) async fn run(
     let made = server.session().finish(async move { maker.delegate(request).await }).await;
     let made = match made {
         Some(Ok(made)) => made,
-        Some(Err(trouble)) => return answer::refused(&trouble, &session, None),
+        Some(Err(trouble)) => return delegation_result::refused(&trouble, &session, None),
         None => {
             let trouble =
-                Trouble::new("failed", "the delegation broke off", "`attache delegations` shows what there is.");
-            return answer::refused(&trouble, &session, None);
+                ToolError::new("failed", "the delegation broke off", "`attache delegations` shows what there is.");
+            return delegation_result::refused(&trouble, &session, None);
         }
     };
     let now = if background || made.status.has_ended() {
         made
     } else {
-        wait(server, delegations, made, began + server.options().patience, context).await
+        wait(server, delegations, made, began + server.options().answer_timeout, context).await
     };
-    if !now.status.has_ended() && server.may_tell(context) {
+    if !now.status.has_ended() && server.may_notify(context) {
         server.session().watch(delegations.clone(), &now, context.peer.clone());
     }
-    Output::of(&now, &session).into_result(Some(&now))
+    DelegationToolOutput::of(&now, &session).into_result(Some(&now))
 }
 
 /// The delegation when it is over, or as it is last known at the deadline, when the client is gone, or when the daemon is.
 pub(crate) async fn wait(
-    server: &Server,
-    delegations: &Arc<dyn Delegations>,
+    server: &McpToolServer,
+    delegations: &Arc<dyn DelegationBackend>,
     delegation: Delegation,
     deadline: Instant,
     context: &RequestContext<RoleServer>,
@@ -100,7 +100,7 @@ pub(crate) async fn wait(
     let mut known = delegation;
     let ended = async {
         loop {
-            let _ = say.send(saying(&known));
+            let _ = say.send(progress_text(&known));
             let left = deadline.saturating_duration_since(Instant::now());
             if known.status.has_ended() || left.is_zero() {
                 return;
@@ -114,7 +114,7 @@ pub(crate) async fn wait(
             }
         }
     };
-    let attended = server.beat(context).attend(timeout_at(deadline, ended), said);
+    let attended = server.progress_notifier(context).notify_while(timeout_at(deadline, ended), said);
     tokio::select! {
         _ = attended => {}
         // Nobody reads the answer; the delegation goes on.
@@ -123,7 +123,7 @@ pub(crate) async fn wait(
     known
 }
 
-fn saying(delegation: &Delegation) -> String {
+fn progress_text(delegation: &Delegation) -> String {
     match (&delegation.progress, &delegation.waits_for) {
         (Some(progress), _) => progress.clone(),
         (None, Some(reason)) => format!("waits for {reason}"),
@@ -131,30 +131,30 @@ fn saying(delegation: &Delegation) -> String {
     }
 }
 
-// === impl Arguments ===
+// === impl DelegateArguments ===
 
-impl Arguments {
-    fn into_request(self, session: &str) -> Result<Delegate, Trouble> {
+impl DelegateArguments {
+    fn into_request(self, session: &str) -> Result<DelegateRequest, ToolError> {
         let given = [("description", &self.description), ("prompt", &self.prompt), ("peer_url", &self.peer_url)];
         for (name, text) in given.into_iter().chain([("workspace_dir", &self.workspace_dir)]) {
             if text.trim().is_empty() {
-                return Err(Trouble::invalid(format!("{name} is empty"), "Say what it is and call delegate again."));
+                return Err(ToolError::invalid(format!("{name} is empty"), "Say what it is and call delegate again."));
             }
         }
         // Nobody knows for sure which folder a client means by a relative one.
         if !Path::new(&self.workspace_dir).is_absolute() {
-            return Err(Trouble::invalid(
+            return Err(ToolError::invalid(
                 format!("workspace_dir `{}` is not an absolute path", self.workspace_dir),
                 "Give the whole path of the folder, beginning with `/`.",
             ));
         }
-        Ok(Delegate {
+        Ok(DelegateRequest {
             description: self.description,
             prompt: self.prompt,
             peer_url: self.peer_url,
             workspace_dir: self.workspace_dir,
             ttl_seconds: self.ttl_seconds.map(|Seconds(ttl)| ttl.as_secs_f64().ceil() as u64),
-            access_mode: self.access_mode.map(Mode::into),
+            access_mode: self.access_mode.map(AccessModeArgument::into),
             session_id: Some(session.to_owned()),
             include: Vec::new(),
             exclude: Vec::new(),
@@ -163,13 +163,13 @@ impl Arguments {
     }
 }
 
-// === impl Mode ===
+// === impl AccessModeArgument ===
 
-impl From<Mode> for AccessMode {
-    fn from(mode: Mode) -> Self {
+impl From<AccessModeArgument> for AccessMode {
+    fn from(mode: AccessModeArgument) -> Self {
         match mode {
-            Mode::Ro => Self::Ro,
-            Mode::Rw => Self::Rw,
+            AccessModeArgument::Ro => Self::Ro,
+            AccessModeArgument::Rw => Self::Rw,
         }
     }
 }

@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::delegate_output;
 use crate::{
-    Delegations, Server, Trouble,
-    answer::{self, Metadata, Output},
+    DelegationBackend, McpToolServer, ToolError,
+    delegation_result::{self, DelegationToolMetadata, DelegationToolOutput},
 };
 
 pub(crate) const DESCRIPTION: &str = "Ends a delegation, or with all true every delegation of this session. The folder is \
@@ -17,7 +17,7 @@ pub(crate) const DESCRIPTION: &str = "Ends a delegation, or with all true every 
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Arguments {
+pub(crate) struct DelegateCancelArguments {
     /// Which one
     delegation_id: Option<String>,
     /// All of this session; false unless given
@@ -25,9 +25,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(
-    server: &Server,
-    delegations: &Arc<dyn Delegations>,
-    arguments: Arguments,
+    server: &McpToolServer,
+    delegations: &Arc<dyn DelegationBackend>,
+    arguments: DelegateCancelArguments,
     context: &RequestContext<RoleServer>,
 ) -> CallToolResult {
     let session = server.session_id(context);
@@ -42,7 +42,7 @@ pub(crate) async fn run(
             let session = session.clone();
             server.session().finish(async move { delegations.cancel_session(&session).await }).await
         }
-        (Some(_), true) | (None, false) => Some(Err(Trouble::invalid(
+        (Some(_), true) | (None, false) => Some(Err(ToolError::invalid(
             "delegate_cancel takes either a delegation_id or all: true",
             "Call it again with one of the two.",
         ))),
@@ -72,7 +72,7 @@ pub(crate) async fn run(
                 }
             };
             let first = ended.first().filter(|_| is_one);
-            let metadata = Metadata {
+            let metadata = DelegationToolMetadata {
                 delegation_id: first.map(|one| one.delegation_id.to_string()),
                 status,
                 session_id: session,
@@ -80,15 +80,15 @@ pub(crate) async fn run(
                 code: None,
                 cancelled: ended.iter().map(|one| one.delegation_id.to_string()).collect(),
             };
-            let mut result = Output { output, metadata }.into_result(None);
+            let mut result = DelegationToolOutput { output, metadata }.into_result(None);
             // What was asked for happened.
             result.is_error = Some(false);
             result
         }
-        Some(Err(trouble)) => answer::refused(&trouble, &session, None),
+        Some(Err(trouble)) => delegation_result::refused(&trouble, &session, None),
         None => {
-            let trouble = Trouble::new("failed", "cancelling broke off", "Call delegate_cancel again.");
-            answer::refused(&trouble, &session, None)
+            let trouble = ToolError::new("failed", "cancelling broke off", "Call delegate_cancel again.");
+            delegation_result::refused(&trouble, &session, None)
         }
     }
 }

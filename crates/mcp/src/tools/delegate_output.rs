@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::{Seconds, delegate};
 use crate::{
-    Delegations, Server, Trouble,
-    answer::{self, Output},
+    DelegationBackend, McpToolServer, ToolError,
+    delegation_result::{self, DelegationToolOutput},
 };
 
 pub(crate) const DESCRIPTION: &str = "How a delegation stands, and its result when it is over: the remote agent's summary, \
@@ -19,7 +19,7 @@ pub(crate) const DESCRIPTION: &str = "How a delegation stands, and its result wh
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Arguments {
+pub(crate) struct DelegateOutputArguments {
     /// As delegate answered it
     delegation_id: String,
     /// Wait until it is over; false unless given
@@ -29,31 +29,31 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(
-    server: &Server,
-    delegations: &Arc<dyn Delegations>,
-    arguments: Arguments,
+    server: &McpToolServer,
+    delegations: &Arc<dyn DelegationBackend>,
+    arguments: DelegateOutputArguments,
     context: &RequestContext<RoleServer>,
 ) -> CallToolResult {
     let session = server.session_id(context);
     let id = match id(&arguments.delegation_id) {
         Ok(id) => id,
-        Err(trouble) => return answer::refused(&trouble, &session, None),
+        Err(trouble) => return delegation_result::refused(&trouble, &session, None),
     };
-    let patience = server.options().patience;
+    let patience = server.options().answer_timeout;
     let deadline = Instant::now() + arguments.timeout.map_or(patience, |Seconds(timeout)| timeout.min(patience));
     let mut known = match delegations.get(id, None, Duration::ZERO).await {
         Ok(known) => known,
-        Err(trouble) => return answer::refused(&trouble, &session, Some(id)),
+        Err(trouble) => return delegation_result::refused(&trouble, &session, Some(id)),
     };
     if arguments.block.unwrap_or(false) {
         known = delegate::wait(server, delegations, known, deadline, context).await;
     }
-    Output::of(&known, &session).into_result(Some(&known))
+    DelegationToolOutput::of(&known, &session).into_result(Some(&known))
 }
 
-pub(super) fn id(text: &str) -> Result<attache_protocol::DelegationId, Trouble> {
+pub(super) fn id(text: &str) -> Result<attache_protocol::DelegationId, ToolError> {
     text.trim().parse().map_err(|_| {
-        Trouble::invalid(
+        ToolError::invalid(
             format!("`{text}` is not the id of a delegation"),
             "Give the delegation_id that delegate answered; it begins with dlg_.",
         )

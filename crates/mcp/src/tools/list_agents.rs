@@ -8,17 +8,17 @@ use rmcp::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Offer;
-use crate::{Agent, Server, Trouble};
+use super::ToolSet;
+use crate::{ListedAgent, McpToolServer, ToolError};
 
 /// Where no folder can be lent, nothing is said of it.
-pub(crate) const fn description(offer: Offer) -> &'static str {
+pub(crate) const fn description(offer: ToolSet) -> &'static str {
     match offer {
-        Offer::Agents => {
+        ToolSet::Agents => {
             "The agents that you can give a task with remote_agent: what each is and good at, whether it is online, and \
              whether it asks a person before risky steps."
         }
-        Offer::Folders => {
+        ToolSet::Folders => {
             "The agents that you can give a task with remote_agent, or a local folder to work in with delegate: what each \
              is and good at, whether it is online, whether it takes folders, and whether it asks a person before risky steps."
         }
@@ -27,16 +27,16 @@ pub(crate) const fn description(offer: Offer) -> &'static str {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Arguments {}
+pub(crate) struct ListAgentsArguments {}
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Output {
-    agents: Vec<Agent>,
+pub(crate) struct ListAgentsOutput {
+    agents: Vec<ListedAgent>,
     /// What to do next.
     next: String,
 }
 
-pub(crate) async fn run(server: &Server, context: &RequestContext<RoleServer>) -> CallToolResult {
+pub(crate) async fn run(server: &McpToolServer, context: &RequestContext<RoleServer>) -> CallToolResult {
     let agents = match server.agents().list(server.caller(context)).await {
         Ok(agents) => agents,
         Err(trouble) => return failed(&trouble),
@@ -49,11 +49,11 @@ pub(crate) async fn run(server: &Server, context: &RequestContext<RoleServer>) -
     let mut lines: Vec<_> = agents.iter().map(line).collect();
     lines.push(next.to_owned());
     let mut result = CallToolResult::success(vec![ContentBlock::text(lines.join("\n"))]);
-    result.structured_content = Some(serde_json::json!(Output { agents, next: next.to_owned() }));
+    result.structured_content = Some(serde_json::json!(ListAgentsOutput { agents, next: next.to_owned() }));
     result
 }
 
-fn line(agent: &Agent) -> String {
+fn line(agent: &ListedAgent) -> String {
     let about = agent.description.as_deref().map(|about| format!(": {about}")).unwrap_or_default();
     let skills =
         if agent.skills.is_empty() { String::new() } else { format!(" (skills: {})", agent.skills.join(", ")) };
@@ -68,8 +68,8 @@ fn line(agent: &Agent) -> String {
     format!("- {} ({}) {}{about}{skills}{facts}", agent.name, agent.status, agent.agent_url)
 }
 
-pub(crate) fn failed(trouble: &Trouble) -> CallToolResult {
-    let Trouble { code, message, hint } = trouble;
+pub(crate) fn failed(trouble: &ToolError) -> CallToolResult {
+    let ToolError { code, message, hint } = trouble;
     let mut result = CallToolResult::error(vec![ContentBlock::text(trouble.to_string())]);
     result.structured_content =
         Some(serde_json::json!({ "agents": [], "next": hint, "error": { "code": code, "message": message } }));

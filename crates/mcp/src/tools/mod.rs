@@ -15,10 +15,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{Trouble, answer::Output, schema};
+use crate::{ToolError, delegation_result::DelegationToolOutput, schema};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ToolKind {
     Delegate,
     DelegateOutput,
     DelegateCancel,
@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 
 /// Which tools there are beside one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Offer {
+pub(crate) enum ToolSet {
     /// Those for agents alone.
     Agents,
     /// Those for folders too.
@@ -41,11 +41,11 @@ pub(crate) enum Offer {
 #[serde(try_from = "f64")]
 pub(crate) struct Seconds(pub(crate) Duration);
 
-// === impl Kind ===
+// === impl ToolKind ===
 
-impl Kind {
-    pub(crate) const DELEGATING: [Self; 3] = [Self::Delegate, Self::DelegateOutput, Self::DelegateCancel];
-    pub(crate) const ASKING: [Self; 3] = [Self::RemoteAgent, Self::RemoteCancel, Self::ListAgents];
+impl ToolKind {
+    pub(crate) const DELEGATION_TOOLS: [Self; 3] = [Self::Delegate, Self::DelegateOutput, Self::DelegateCancel];
+    pub(crate) const AGENT_TOOLS: [Self; 3] = [Self::RemoteAgent, Self::RemoteCancel, Self::ListAgents];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Kind {
         }
     }
 
-    pub(crate) fn tool(self, offer: Offer) -> Tool {
+    pub(crate) fn tool(self, offer: ToolSet) -> Tool {
         let (title, description) = match self {
             Self::Delegate => ("Delegate work in a folder", delegate::DESCRIPTION),
             Self::DelegateOutput => ("Result of a delegation", delegate_output::DESCRIPTION),
@@ -68,12 +68,24 @@ impl Kind {
             Self::ListAgents => ("List agents", list_agents::description(offer)),
         };
         let (input, output) = match self {
-            Self::Delegate => (schema::input::<delegate::Arguments>(), schema::output::<Output>()),
-            Self::DelegateOutput => (schema::input::<delegate_output::Arguments>(), schema::output::<Output>()),
-            Self::DelegateCancel => (schema::input::<delegate_cancel::Arguments>(), schema::output::<Output>()),
-            Self::RemoteAgent => (schema::input::<remote_agent::Arguments>(), schema::output::<call::Output>()),
-            Self::RemoteCancel => (schema::input::<remote_cancel::Arguments>(), schema::output::<call::Output>()),
-            Self::ListAgents => (schema::input::<list_agents::Arguments>(), schema::output::<list_agents::Output>()),
+            Self::Delegate => {
+                (schema::input::<delegate::DelegateArguments>(), schema::output::<DelegationToolOutput>())
+            }
+            Self::DelegateOutput => {
+                (schema::input::<delegate_output::DelegateOutputArguments>(), schema::output::<DelegationToolOutput>())
+            }
+            Self::DelegateCancel => {
+                (schema::input::<delegate_cancel::DelegateCancelArguments>(), schema::output::<DelegationToolOutput>())
+            }
+            Self::RemoteAgent => {
+                (schema::input::<remote_agent::RemoteAgentArguments>(), schema::output::<call::CallToolOutput>())
+            }
+            Self::RemoteCancel => {
+                (schema::input::<remote_cancel::RemoteCancelArguments>(), schema::output::<call::CallToolOutput>())
+            }
+            Self::ListAgents => {
+                (schema::input::<list_agents::ListAgentsArguments>(), schema::output::<list_agents::ListAgentsOutput>())
+            }
         };
         Tool::new(self.name(), description, input)
             .with_title(title)
@@ -98,19 +110,19 @@ impl Kind {
 }
 
 /// The arguments as the tool wants them.
-pub(crate) fn read<T: DeserializeOwned>(kind: Kind, arguments: Option<JsonObject>) -> Result<T, Trouble> {
+pub(crate) fn read<T: DeserializeOwned>(kind: ToolKind, arguments: Option<JsonObject>) -> Result<T, ToolError> {
     // A client that sends null means that it says nothing.
     let arguments = arguments.unwrap_or_default().into_iter().filter(|(_, value)| !value.is_null()).collect();
     serde_json::from_value(Value::Object(arguments)).map_err(|error| {
         let name = kind.name();
-        Trouble::invalid(
+        ToolError::invalid(
             format!("the arguments of {name} cannot be used: {error}"),
             format!("Call it again with what its input schema asks for{}.", kind.wants()),
         )
     })
 }
 
-impl Kind {
+impl ToolKind {
     const fn wants(self) -> &'static str {
         match self {
             Self::Delegate => ": description, prompt, peer_url and workspace_dir",
@@ -126,22 +138,22 @@ impl Kind {
 // === impl Seconds ===
 
 impl TryFrom<f64> for Seconds {
-    type Error = NotATime;
+    type Error = InvalidSeconds;
 
-    fn try_from(seconds: f64) -> Result<Self, NotATime> {
+    fn try_from(seconds: f64) -> Result<Self, InvalidSeconds> {
         // Longer than a year is a mistake, not a wish.
         let most = Duration::from_secs(366 * 24 * 3600);
         match Duration::try_from_secs_f64(seconds) {
             Ok(time) if !time.is_zero() && time <= most => Ok(Self(time)),
-            Ok(_) | Err(_) => Err(NotATime(seconds)),
+            Ok(_) | Err(_) => Err(InvalidSeconds(seconds)),
         }
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct NotATime(f64);
+pub(crate) struct InvalidSeconds(f64);
 
-impl fmt::Display for NotATime {
+impl fmt::Display for InvalidSeconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is no number of seconds above 0", self.0)
     }

@@ -16,13 +16,13 @@ agents:
       - agents/*/memory/*
 ";
 
-fn entry(agents: &str, can: &[&str], cannot: &[&str]) -> Entry {
+fn entry(agents: &str, can: &[&str], cannot: &[&str]) -> AccessRule {
     let patterns = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
-    Entry { agents: agents.parse().unwrap(), can_access: patterns(can), cannot_access: patterns(cannot) }
+    AccessRule { agents: agents.parse().unwrap(), can_access: patterns(can), cannot_access: patterns(cannot) }
 }
 
-fn mistake(line: usize, column: usize, what: &str, hint: &str) -> Mistake {
-    Mistake { line, column, what: what.to_owned(), hint: hint.to_owned() }
+fn mistake(line: usize, column: usize, what: &str, hint: &str) -> RulesFileMistake {
+    RulesFileMistake { line, column, what: what.to_owned(), hint: hint.to_owned() }
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn the_file_of_the_seed_is_read_as_it_is() {
         &["conversations/user123/*", "resources/public/*"],
         &["conversations/other_users/*", "agents/*/memory/*"],
     )];
-    assert_eq!(parse(SEED), Ok(Rules { fallback: Fallback::Own, entries }));
+    assert_eq!(parse(SEED), Ok(AccessRuleSet { fallback: Fallback::Own, entries }));
 }
 
 #[test]
@@ -45,11 +45,11 @@ fn little_is_a_file_too_and_nothing_is_a_mistake() {
     }
     assert_eq!(parse("").unwrap_err().mistakes, [mistake(1, 1, "there are no rules here", hint)]);
     for text in ["default: own", "agents:\n", "agents: {}\n", "default: own\nagents:\n"] {
-        assert_eq!(parse(text), Ok(Rules::default()), "{text:?}");
+        assert_eq!(parse(text), Ok(AccessRuleSet::default()), "{text:?}");
     }
     let text = "default: deny\r\nagents:\r\n  \"*\":\r\n  ann:\r\n    can_access:\r\n    cannot_access: [\"*\"]\r\n";
     let entries = vec![entry("*", &[], &[]), entry("ann", &[], &["*"])];
-    assert_eq!(parse(text), Ok(Rules { fallback: Fallback::Deny, entries }));
+    assert_eq!(parse(text), Ok(AccessRuleSet { fallback: Fallback::Deny, entries }));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn what_is_not_yaml_or_too_clever_is_refused_where_it_is() {
     assert_eq!(place("agents: {}\n---\nagents: {}\n"), (2, false, false));
     assert_eq!(place(&format!("agents: {}{}", "[".repeat(100), "]".repeat(100))), (1, false, false));
     assert_eq!(place("just words\n"), (1, false, false));
-    assert_eq!(place(&" ".repeat(LARGEST + 1)), (1, false, false));
+    assert_eq!(place(&" ".repeat(MAX_FILE_BYTES + 1)), (1, false, false));
 }
 
 proptest! {
@@ -123,15 +123,15 @@ proptest! {
             0..5,
         ),
     ) {
-        let mut rules = Rules { fallback: Fallback::ALL[fallback], entries: Vec::new() };
+        let mut rules = AccessRuleSet { fallback: Fallback::ALL[fallback], entries: Vec::new() };
         for (agents, agent, artifact) in entries {
-            let Ok(agents) = agents.parse::<Glob>() else { continue };
+            let Ok(agents) = agents.parse::<NameGlob>() else { continue };
             if rules.entries.iter().any(|entry| entry.agents == agents) {
                 continue;
             }
             let can_access = vec![format!("agents/{agent}").parse().unwrap(), "*".parse().unwrap()];
             let cannot_access = vec![format!("resources/a/{artifact}").parse().unwrap()];
-            rules.entries.push(Entry { agents, can_access, cannot_access });
+            rules.entries.push(AccessRule { agents, can_access, cannot_access });
         }
         let text = render(&rules);
         prop_assert_eq!(parse(&text), Ok(rules), "{}", text);

@@ -22,9 +22,9 @@ use super::permission::matches;
 
 /// All rules of a tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rules {
+pub struct AccessRuleSet {
     pub fallback: Fallback,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<AccessRule>,
 }
 
 /// What holds where no pattern speaks.
@@ -39,50 +39,50 @@ pub enum Fallback {
 
 /// What one agent, or every agent whose name fits, may and may not reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    pub agents: Glob,
-    pub can_access: Vec<Pattern>,
-    pub cannot_access: Vec<Pattern>,
+pub struct AccessRule {
+    pub agents: NameGlob,
+    pub can_access: Vec<AccessPattern>,
+    pub cannot_access: Vec<AccessPattern>,
 }
 
 /// A name in which `*` stands for any characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Glob(String);
+pub struct NameGlob(String);
 
 /// Things that can be reached, as a person writes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern {
+pub struct AccessPattern {
     text: String,
-    what: What,
+    what: PatternTarget,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
+enum PatternTarget {
     Everything,
-    Agents(Glob),
-    Memory { agents: Glob, path: Glob },
-    Conversations { users: Users, ids: Glob },
-    Resources { spaces: Glob, artifacts: Glob },
+    Agents(NameGlob),
+    Memory { agents: NameGlob, path: NameGlob },
+    Conversations { users: UserPattern, ids: NameGlob },
+    Resources { spaces: NameGlob, artifacts: NameGlob },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Users {
+enum UserPattern {
     /// Everyone but the user of the agent that asks.
     Others,
-    Named(Glob),
+    Named(NameGlob),
 }
 
 /// A pattern or name that cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}. {hint}")]
-pub struct Mistake {
+pub struct PatternError {
     pub what: String,
     pub hint: String,
 }
 
 /// An agent, as the one that asks or as the one that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Agent<'a> {
+pub struct RuleAgent<'a> {
     pub name: &'a str,
     pub id: &'a str,
     /// The user it belongs to; `None` for an agent of the organisation.
@@ -91,32 +91,32 @@ pub struct Agent<'a> {
 
 /// One thing that somebody wants to reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Object<'a> {
-    Agent(Agent<'a>),
-    Memory { agent: Agent<'a>, path: &'a str },
+pub enum AccessObject<'a> {
+    Agent(RuleAgent<'a>),
+    Memory { agent: RuleAgent<'a>, path: &'a str },
     Conversation { user: &'a str, id: &'a str },
     Artifact { space: &'a str, name: &'a str, owner: Option<&'a str> },
 }
 
 /// What one agent may reach, picked out of all rules.
 #[derive(Debug, Clone)]
-pub struct Rights<'r> {
+pub struct AgentRights<'r> {
     user: Option<&'r str>,
     fallback: Fallback,
-    can: Vec<&'r Pattern>,
-    cannot: Vec<&'r Pattern>,
+    can: Vec<&'r AccessPattern>,
+    cannot: Vec<&'r AccessPattern>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision<'r> {
-    Allowed(Because<'r>),
-    Denied(Because<'r>),
+pub enum RuleDecision<'r> {
+    Allowed(RuleReason<'r>),
+    Denied(RuleReason<'r>),
 }
 
 /// What a decision rests on, so that a person can find and change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Because<'r> {
-    Rule(&'r Pattern),
+pub enum RuleReason<'r> {
+    Rule(&'r AccessPattern),
     /// It belongs to the agent's own user, or is an agent that belongs to nobody.
     Own,
     /// No pattern speaks about it.
@@ -128,12 +128,13 @@ pub enum Because<'r> {
 /// What the seed writes for the users that an agent does not belong to.
 pub const OTHERS: &str = "other_users";
 
-// === impl Rules ===
+// === impl AccessRuleSet ===
 
-impl Rules {
+impl AccessRuleSet {
     /// What this agent may reach.
-    pub fn rights<'r>(&'r self, agent: Agent<'r>) -> Rights<'r> {
-        let mut rights = Rights { user: agent.owner, fallback: self.fallback, can: Vec::new(), cannot: Vec::new() };
+    pub fn rights<'r>(&'r self, agent: RuleAgent<'r>) -> AgentRights<'r> {
+        let mut rights =
+            AgentRights { user: agent.owner, fallback: self.fallback, can: Vec::new(), cannot: Vec::new() };
         for entry in self.entries.iter().filter(|entry| entry.agents.names(agent)) {
             rights.can.extend(&entry.can_access);
             rights.cannot.extend(&entry.cannot_access);
@@ -142,66 +143,66 @@ impl Rules {
     }
 
     /// The entry or pattern that means this agent by its name or id, without a star.
-    pub fn naming_agent(&self, agent: Agent<'_>) -> Option<&str> {
-        let is_meant = |glob: &Glob| glob.0 == agent.name || glob.0 == agent.id;
+    pub fn naming_agent(&self, agent: RuleAgent<'_>) -> Option<&str> {
+        let is_meant = |glob: &NameGlob| glob.0 == agent.name || glob.0 == agent.id;
         let entry = self.entries.iter().map(|entry| &entry.agents).find(|glob| is_meant(glob));
         let mut patterns = self.patterns();
         entry
-            .map(Glob::as_str)
-            .or_else(|| patterns.find(|pattern| pattern.agents().is_some_and(is_meant)).map(Pattern::as_str))
+            .map(NameGlob::as_str)
+            .or_else(|| patterns.find(|pattern| pattern.agents().is_some_and(is_meant)).map(AccessPattern::as_str))
     }
 
     /// What speaks about agents of this name: an entry that covers it, or a pattern that means it without a star. An entry
     /// for all agents means none in particular.
     pub fn meaning_name(&self, name: &str) -> Option<&str> {
-        let named = self.naming_agent(Agent { name, id: name, owner: None });
-        let covers = |glob: &&Glob| glob.0 != "*" && glob.covers(name);
-        named.or_else(|| self.entries.iter().map(|entry| &entry.agents).find(covers).map(Glob::as_str))
+        let named = self.naming_agent(RuleAgent { name, id: name, owner: None });
+        let covers = |glob: &&NameGlob| glob.0 != "*" && glob.covers(name);
+        named.or_else(|| self.entries.iter().map(|entry| &entry.agents).find(covers).map(NameGlob::as_str))
     }
 
     /// The pattern that means this user by name, without a star.
     pub fn naming_user(&self, user: &str) -> Option<&str> {
-        let is_meant = |pattern: &&Pattern| matches!(&pattern.what, What::Conversations { users: Users::Named(glob), .. } if glob.0 == user);
-        self.patterns().find(is_meant).map(Pattern::as_str)
+        let is_meant = |pattern: &&AccessPattern| matches!(&pattern.what, PatternTarget::Conversations { users: UserPattern::Named(glob), .. } if glob.0 == user);
+        self.patterns().find(is_meant).map(AccessPattern::as_str)
     }
 
-    fn patterns(&self) -> impl Iterator<Item = &Pattern> {
+    fn patterns(&self) -> impl Iterator<Item = &AccessPattern> {
         self.entries.iter().flat_map(|entry| entry.can_access.iter().chain(&entry.cannot_access))
     }
 }
 
-// === impl Rights ===
+// === impl AgentRights ===
 
-impl<'r> Rights<'r> {
-    pub fn decide(&self, object: Object<'_>) -> Decision<'r> {
+impl<'r> AgentRights<'r> {
+    pub fn decide(&self, object: AccessObject<'_>) -> RuleDecision<'r> {
         if !object.is_named() {
-            return Decision::Denied(Because::NoSuchName);
+            return RuleDecision::Denied(RuleReason::NoSuchName);
         }
         if let Some(pattern) = self.cannot.iter().find(|pattern| pattern.forbids(object, self.user)) {
-            return Decision::Denied(Because::Rule(pattern));
+            return RuleDecision::Denied(RuleReason::Rule(pattern));
         }
         if let Some(pattern) = self.can.iter().find(|pattern| pattern.covers(object, self.user)) {
-            return Decision::Allowed(Because::Rule(pattern));
+            return RuleDecision::Allowed(RuleReason::Rule(pattern));
         }
         match self.fallback {
-            Fallback::Allow => Decision::Allowed(Because::Fallback),
-            Fallback::Own if object.is_own(self.user) => Decision::Allowed(Because::Own),
-            Fallback::Own | Fallback::Deny => Decision::Denied(Because::Fallback),
+            Fallback::Allow => RuleDecision::Allowed(RuleReason::Fallback),
+            Fallback::Own if object.is_own(self.user) => RuleDecision::Allowed(RuleReason::Own),
+            Fallback::Own | Fallback::Deny => RuleDecision::Denied(RuleReason::Fallback),
         }
     }
 }
 
-// === impl Decision ===
+// === impl RuleDecision ===
 
-impl Decision<'_> {
+impl RuleDecision<'_> {
     pub const fn is_allowed(self) -> bool {
         matches!(self, Self::Allowed(_))
     }
 }
 
-// === impl Object ===
+// === impl AccessObject ===
 
-impl<'a> Object<'a> {
+impl<'a> AccessObject<'a> {
     fn owner(self) -> Option<&'a str> {
         match self {
             Self::Agent(agent) | Self::Memory { agent, .. } => agent.owner,
@@ -234,7 +235,7 @@ impl<'a> Object<'a> {
     }
 }
 
-impl fmt::Display for Object<'_> {
+impl fmt::Display for AccessObject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Agent(agent) => write!(f, "agents/{}", agent.name),
@@ -245,9 +246,9 @@ impl fmt::Display for Object<'_> {
     }
 }
 
-// === impl Glob ===
+// === impl NameGlob ===
 
-impl Glob {
+impl NameGlob {
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -257,16 +258,16 @@ impl Glob {
     }
 
     /// An id counts only as a whole: all of them begin alike, and `a*` must not mean every agent.
-    fn names(&self, agent: Agent<'_>) -> bool {
+    fn names(&self, agent: RuleAgent<'_>) -> bool {
         self.covers(agent.name) || self.0 == agent.id
     }
 }
 
-impl FromStr for Glob {
-    type Err = Mistake;
+impl FromStr for NameGlob {
+    type Err = PatternError;
 
-    fn from_str(text: &str) -> Result<Self, Mistake> {
-        let mistake = |what: String, hint: &str| Err(Mistake { what, hint: hint.to_owned() });
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let mistake = |what: String, hint: &str| Err(PatternError { what, hint: hint.to_owned() });
         if text.is_empty() || matches!(text, "." | "..") {
             return mistake(format!("`{text}` is not a name"), "Write a name, or * for every name.");
         }
@@ -282,79 +283,85 @@ impl FromStr for Glob {
     }
 }
 
-impl fmt::Display for Glob {
+impl fmt::Display for NameGlob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-// === impl Pattern ===
+// === impl AccessPattern ===
 
-impl Pattern {
+impl AccessPattern {
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    fn agents(&self) -> Option<&Glob> {
+    fn agents(&self) -> Option<&NameGlob> {
         match &self.what {
-            What::Agents(agents) | What::Memory { agents, .. } => Some(agents),
-            What::Everything | What::Conversations { .. } | What::Resources { .. } => None,
+            PatternTarget::Agents(agents) | PatternTarget::Memory { agents, .. } => Some(agents),
+            PatternTarget::Everything | PatternTarget::Conversations { .. } | PatternTarget::Resources { .. } => None,
         }
     }
 
     /// Whether the pattern, allowing, covers the object. `user` is the one the asking agent belongs to.
-    fn covers(&self, object: Object<'_>, user: Option<&str>) -> bool {
+    fn covers(&self, object: AccessObject<'_>, user: Option<&str>) -> bool {
         match (&self.what, object) {
-            (What::Everything, _) => true,
-            (What::Agents(agents), Object::Agent(agent)) => agents.names(agent),
-            (What::Memory { agents, path: covered }, Object::Memory { agent, path }) => {
+            (PatternTarget::Everything, _) => true,
+            (PatternTarget::Agents(agents), AccessObject::Agent(agent)) => agents.names(agent),
+            (PatternTarget::Memory { agents, path: covered }, AccessObject::Memory { agent, path }) => {
                 agents.names(agent) && covered.covers(path)
             }
-            (What::Conversations { users, ids }, Object::Conversation { user: owner, id }) => {
+            (PatternTarget::Conversations { users, ids }, AccessObject::Conversation { user: owner, id }) => {
                 users.cover(owner, user) && ids.covers(id)
             }
-            (What::Resources { spaces, artifacts }, Object::Artifact { space, name, .. }) => {
+            (PatternTarget::Resources { spaces, artifacts }, AccessObject::Artifact { space, name, .. }) => {
                 spaces.covers(space) && artifacts.covers(name)
             }
             (
-                What::Agents(_) | What::Memory { .. } | What::Conversations { .. } | What::Resources { .. },
-                Object::Agent(_) | Object::Memory { .. } | Object::Conversation { .. } | Object::Artifact { .. },
+                PatternTarget::Agents(_)
+                | PatternTarget::Memory { .. }
+                | PatternTarget::Conversations { .. }
+                | PatternTarget::Resources { .. },
+                AccessObject::Agent(_)
+                | AccessObject::Memory { .. }
+                | AccessObject::Conversation { .. }
+                | AccessObject::Artifact { .. },
             ) => false,
         }
     }
 
     /// Whether the pattern, denying, covers the object: an agent that cannot be reached has no memory to be read.
-    fn forbids(&self, object: Object<'_>, user: Option<&str>) -> bool {
+    fn forbids(&self, object: AccessObject<'_>, user: Option<&str>) -> bool {
         let is_above = match (&self.what, object) {
-            (What::Agents(agents), Object::Memory { agent, .. }) => agents.names(agent),
+            (PatternTarget::Agents(agents), AccessObject::Memory { agent, .. }) => agents.names(agent),
             _ => false,
         };
         is_above || self.covers(object, user)
     }
 }
 
-impl FromStr for Pattern {
-    type Err = Mistake;
+impl FromStr for AccessPattern {
+    type Err = PatternError;
 
-    fn from_str(text: &str) -> Result<Self, Mistake> {
+    fn from_str(text: &str) -> Result<Self, PatternError> {
         let mistake =
-            |what: &str, hint: String| Err(Mistake { what: format!("`{}` {what}", text.escape_debug()), hint });
+            |what: &str, hint: String| Err(PatternError { what: format!("`{}` {what}", text.escape_debug()), hint });
         let (kind, rest) = text.split_once('/').unwrap_or((text, ""));
         let what = match (kind, rest.split_once('/')) {
-            ("*", None) if rest.is_empty() => What::Everything,
-            ("agents", None) if !rest.is_empty() => What::Agents(rest.parse()?),
+            ("*", None) if rest.is_empty() => PatternTarget::Everything,
+            ("agents", None) if !rest.is_empty() => PatternTarget::Agents(rest.parse()?),
             ("agents", Some((agents, below))) => {
                 let Some(path) = below.strip_prefix("memory/") else {
                     return mistake("names nothing below an agent", format!("Write agents/{agents}/memory/*."));
                 };
-                What::Memory { agents: agents.parse()?, path: path_glob(path)? }
+                PatternTarget::Memory { agents: agents.parse()?, path: path_glob(path)? }
             }
-            ("conversations", Some((users, ids))) => What::Conversations {
-                users: if users == OTHERS { Users::Others } else { Users::Named(users.parse()?) },
+            ("conversations", Some((users, ids))) => PatternTarget::Conversations {
+                users: if users == OTHERS { UserPattern::Others } else { UserPattern::Named(users.parse()?) },
                 ids: word_glob(ids)?,
             },
             ("resources", Some((spaces, artifacts))) => {
-                What::Resources { spaces: spaces.parse()?, artifacts: path_glob(artifacts)? }
+                PatternTarget::Resources { spaces: spaces.parse()?, artifacts: path_glob(artifacts)? }
             }
             ("agents" | "conversations" | "resources", None) => {
                 let rest = if rest.is_empty() { "*" } else { rest };
@@ -371,31 +378,31 @@ impl FromStr for Pattern {
     }
 }
 
-fn word_glob(text: &str) -> Result<Glob, Mistake> {
+fn word_glob(text: &str) -> Result<NameGlob, PatternError> {
     if text.contains('/') {
         let what = format!("`{}` goes deeper than there is anything", text.escape_debug());
-        return Err(Mistake { what, hint: "A conversation is conversations/USER/ID.".to_owned() });
+        return Err(PatternError { what, hint: "A conversation is conversations/USER/ID.".to_owned() });
     }
     text.parse()
 }
 
-fn path_glob(text: &str) -> Result<Glob, Mistake> {
+fn path_glob(text: &str) -> Result<NameGlob, PatternError> {
     if let Some(part) = text.split('/').find(|part| matches!(*part, "" | "." | "..")) {
         let what = format!("`{}` has the part `{part}`", text.escape_debug());
-        return Err(Mistake { what, hint: "Write the path plainly, with one / between its parts.".to_owned() });
+        return Err(PatternError { what, hint: "Write the path plainly, with one / between its parts.".to_owned() });
     }
     text.parse()
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for AccessPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-// === impl Users ===
+// === impl UserPattern ===
 
-impl Users {
+impl UserPattern {
     fn cover(&self, owner: &str, own: Option<&str>) -> bool {
         match self {
             Self::Others => own != Some(owner),

@@ -8,14 +8,16 @@ use std::{
 };
 
 use crate::{
-    rules::delegation::Terms,
+    rules::delegation::LeaseTerms,
     time::Timestamp,
-    wire::awcp::{Accept, AccessMode, Error, ErrorCode, Invite, Message, SSHFS, SandboxProfile, Start},
+    wire::awcp::{
+        AccessMode, AwcpAccept, AwcpError, AwcpErrorCode, AwcpInvite, AwcpMessage, AwcpStart, SSHFS, SandboxProfile,
+    },
 };
 
 /// What the owner of this machine allows, and what is enforced on it today.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct CollaboratorLimits {
     pub access_modes: Vec<AccessMode>,
     pub max_ttl: Duration,
     /// What the owner wants of the sandbox.
@@ -27,14 +29,14 @@ pub struct Limits {
 /// Every delegation that this side has heard of, by who asked and what they call it. What one caller lends, no other caller
 /// can start, end or learn of.
 #[derive(Debug, Clone, Default)]
-pub struct Book {
-    assignments: BTreeMap<Key, Assignment>,
+pub struct AssignmentBook {
+    assignments: BTreeMap<AssignmentKey, Assignment>,
     /// In the order in which they ended; the oldest are forgotten.
-    ended: VecDeque<Key>,
+    ended: VecDeque<AssignmentKey>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
+pub struct AssignmentKey {
     pub caller: String,
     pub delegation: String,
 }
@@ -42,50 +44,50 @@ pub struct Key {
 #[derive(Debug, Clone)]
 struct Assignment {
     /// None where the end came first.
-    invite: Option<Invite>,
-    phase: Phase,
+    invite: Option<AwcpInvite>,
+    phase: AssignmentPhase,
 }
 
 #[derive(Debug, Clone)]
-enum Phase {
-    Accepted(Open),
-    Active(Open),
+enum AssignmentPhase {
+    Accepted(OpenAssignment),
+    Active(OpenAssignment),
     /// With the last word.
-    Ended(Message),
+    Ended(AwcpMessage),
 }
 
 #[derive(Debug, Clone)]
-struct Open {
-    accept: Accept,
-    terms: Terms,
+struct OpenAssignment {
+    accept: AwcpAccept,
+    terms: LeaseTerms,
     deadline: Timestamp,
 }
 
 /// What a message means here and now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
-    /// An invitation that nobody has answered: [`Book::accept`] or [`Book::end`] does.
+pub enum AssignmentEffect {
+    /// An invitation that nobody has answered: [`AssignmentBook::accept`] or [`AssignmentBook::end`] does.
     Invited,
     /// Mount and work, on these terms until then. Said once per delegation.
-    Begin { terms: Terms, deadline: Timestamp },
+    Begin { terms: LeaseTerms, deadline: Timestamp },
     /// It is being worked on; its end is the answer.
     Underway,
     /// This is the answer.
-    Reply(Message),
+    Reply(AwcpMessage),
     /// The host ended it. Whoever works on it stops.
-    Ended(Message),
+    Ended(AwcpMessage),
 }
 
 /// How many that ended are remembered, and how many may be open at a time.
-const REMEMBERED: usize = 1024;
-const MOST_OPEN: usize = 256;
+const MAX_REMEMBERED: usize = 1024;
+const MAX_OPEN: usize = 256;
 
-// === impl Limits ===
+// === impl CollaboratorLimits ===
 
-impl Limits {
+impl CollaboratorLimits {
     /// What of an offer can be taken: never more than was offered, never more than is allowed here.
-    pub fn agree(&self, invite: &Invite) -> Result<Terms, Error> {
-        let decline = |message: String| Err(Error::new(&invite.delegation_id, ErrorCode::Declined, message));
+    pub fn agree(&self, invite: &AwcpInvite) -> Result<LeaseTerms, AwcpError> {
+        let decline = |message: String| Err(AwcpError::new(&invite.delegation_id, AwcpErrorCode::Declined, message));
         let transport = &invite.requirements.mount_transport;
         if transport != SSHFS {
             return decline(format!("this machine mounts by `{SSHFS}` only, not by `{transport}`"));
@@ -105,7 +107,7 @@ impl Limits {
         if ttl.is_zero() {
             return decline("a lease of no time at all is of no use".to_owned());
         }
-        Ok(Terms { access_mode, ttl })
+        Ok(LeaseTerms { access_mode, ttl })
     }
 
     /// The wishes that nobody fulfils, in words.
@@ -125,137 +127,154 @@ impl Limits {
     }
 }
 
-// === impl Book ===
+// === impl AssignmentBook ===
 
-impl Book {
+impl AssignmentBook {
     /// Takes a message of the host. Whatever is answered is remembered.
-    pub fn hear(&mut self, key: &Key, message: &Message, now: Timestamp) -> Heard {
-        let refuse = |code, text: &str| Heard::Reply(Message::Error(Error::new(&key.delegation, code, text)));
+    pub fn receive(&mut self, key: &AssignmentKey, message: &AwcpMessage, now: Timestamp) -> AssignmentEffect {
+        let refuse =
+            |code, text: &str| AssignmentEffect::Reply(AwcpMessage::Error(AwcpError::new(&key.delegation, code, text)));
         self.expire(key, now);
         match message {
-            Message::Invite(invite) => self.invited(key, invite),
-            Message::Start(start) => self.started(key, start, now),
-            Message::Error(error) => {
-                let ended = Message::Error(Error { delegation_id: key.delegation.clone(), ..error.clone() });
+            AwcpMessage::Invite(invite) => self.invited(key, invite),
+            AwcpMessage::Start(start) => self.started(key, start, now),
+            AwcpMessage::Error(error) => {
+                let ended = AwcpMessage::Error(AwcpError { delegation_id: key.delegation.clone(), ..error.clone() });
                 match self.assignments.get(key).map(|assignment| &assignment.phase) {
-                    Some(Phase::Ended(last)) => Heard::Reply(last.clone()),
-                    _ => Heard::Ended(self.end(key, ended)),
+                    Some(AssignmentPhase::Ended(last)) => AssignmentEffect::Reply(last.clone()),
+                    _ => AssignmentEffect::Ended(self.end(key, ended)),
                 }
             }
-            Message::Accept(_) | Message::Done(_) => {
-                refuse(ErrorCode::Declined, "a host sends INVITE, START or ERROR; this message is out of turn")
+            AwcpMessage::Accept(_) | AwcpMessage::Done(_) => {
+                refuse(AwcpErrorCode::Declined, "a host sends INVITE, START or ERROR; this message is out of turn")
             }
         }
     }
 
-    fn invited(&self, key: &Key, invite: &Invite) -> Heard {
+    fn invited(&self, key: &AssignmentKey, invite: &AwcpInvite) -> AssignmentEffect {
         let Some(assignment) = self.assignments.get(key) else {
             let open = self.assignments.len() - self.ended.len();
-            if open < MOST_OPEN {
-                return Heard::Invited;
+            if open < MAX_OPEN {
+                return AssignmentEffect::Invited;
             }
             let text = format!("{open} delegations are open here, and there may be no more");
-            return Heard::Reply(Message::Error(Error::new(&key.delegation, ErrorCode::Declined, text)));
+            return AssignmentEffect::Reply(AwcpMessage::Error(AwcpError::new(
+                &key.delegation,
+                AwcpErrorCode::Declined,
+                text,
+            )));
         };
         if assignment.invite.as_ref().is_some_and(|known| known != invite) {
             let text = "another invitation has this delegation_id; use a new one";
-            return Heard::Reply(Message::Error(Error::new(&key.delegation, ErrorCode::Declined, text)));
+            return AssignmentEffect::Reply(AwcpMessage::Error(AwcpError::new(
+                &key.delegation,
+                AwcpErrorCode::Declined,
+                text,
+            )));
         }
         match &assignment.phase {
-            Phase::Accepted(open) => Heard::Reply(Message::Accept(open.accept.clone())),
-            Phase::Active(_) => Heard::Underway,
-            Phase::Ended(last) => Heard::Reply(last.clone()),
+            AssignmentPhase::Accepted(open) => AssignmentEffect::Reply(AwcpMessage::Accept(open.accept.clone())),
+            AssignmentPhase::Active(_) => AssignmentEffect::Underway,
+            AssignmentPhase::Ended(last) => AssignmentEffect::Reply(last.clone()),
         }
     }
 
-    fn started(&mut self, key: &Key, start: &Start, now: Timestamp) -> Heard {
-        let late = |text: &str| Message::Error(Error::new(&key.delegation, ErrorCode::StartExpired, text));
+    fn started(&mut self, key: &AssignmentKey, start: &AwcpStart, now: Timestamp) -> AssignmentEffect {
+        let late = |text: &str| AwcpMessage::Error(AwcpError::new(&key.delegation, AwcpErrorCode::StartExpired, text));
         let Some(assignment) = self.assignments.get_mut(key) else {
-            return Heard::Reply(late("no invitation with this delegation_id is open here"));
+            return AssignmentEffect::Reply(late("no invitation with this delegation_id is open here"));
         };
         match &assignment.phase {
             // A length of time holds by any clock; a point in time only where the two clocks agree.
-            Phase::Accepted(_) if start.lease.ends_at(now) <= now => {
-                Heard::Reply(self.end(key, late("the lease was over before START arrived")))
+            AssignmentPhase::Accepted(_) if start.lease.ends_at(now) <= now => {
+                AssignmentEffect::Reply(self.end(key, late("the lease was over before START arrived")))
             }
-            Phase::Accepted(open) => {
+            AssignmentPhase::Accepted(open) => {
                 // What was agreed holds, whatever START says.
                 let access_mode = match start.lease.access_mode {
                     AccessMode::Ro => AccessMode::Ro,
                     AccessMode::Rw => open.terms.access_mode,
                 };
                 let deadline = start.lease.ends_at(now).min(now.plus(open.terms.ttl));
-                let terms = Terms { access_mode, ttl: deadline.since(now) };
-                assignment.phase = Phase::Active(Open { accept: open.accept.clone(), terms, deadline });
-                Heard::Begin { terms, deadline }
+                let terms = LeaseTerms { access_mode, ttl: deadline.since(now) };
+                assignment.phase =
+                    AssignmentPhase::Active(OpenAssignment { accept: open.accept.clone(), terms, deadline });
+                AssignmentEffect::Begin { terms, deadline }
             }
-            Phase::Active(_) => Heard::Underway,
+            AssignmentPhase::Active(_) => AssignmentEffect::Underway,
             // The same START once more.
-            Phase::Ended(last @ Message::Error(Error { code: ErrorCode::StartExpired, .. })) => {
-                Heard::Reply(last.clone())
+            AssignmentPhase::Ended(last @ AwcpMessage::Error(AwcpError { code: AwcpErrorCode::StartExpired, .. })) => {
+                AssignmentEffect::Reply(last.clone())
             }
-            Phase::Ended(_) => Heard::Reply(late("the delegation is over")),
+            AssignmentPhase::Ended(_) => AssignmentEffect::Reply(late("the delegation is over")),
         }
     }
 
     /// Answers an invitation with ACCEPT; it holds for as long as the lease would. Answers what is to be sent, which is an
     /// earlier answer if there was one.
-    pub fn accept(&mut self, key: &Key, invite: &Invite, accept: Accept, terms: Terms, now: Timestamp) -> Message {
-        if let Heard::Reply(reply) = self.invited(key, invite) {
+    pub fn accept(
+        &mut self,
+        key: &AssignmentKey,
+        invite: &AwcpInvite,
+        accept: AwcpAccept,
+        terms: LeaseTerms,
+        now: Timestamp,
+    ) -> AwcpMessage {
+        if let AssignmentEffect::Reply(reply) = self.invited(key, invite) {
             return reply;
         }
-        let open = Open { accept: accept.clone(), terms, deadline: now.plus(terms.ttl) };
-        let assignment = Assignment { invite: Some(invite.clone()), phase: Phase::Accepted(open) };
+        let open = OpenAssignment { accept: accept.clone(), terms, deadline: now.plus(terms.ttl) };
+        let assignment = Assignment { invite: Some(invite.clone()), phase: AssignmentPhase::Accepted(open) };
         self.assignments.entry(key.clone()).or_insert(assignment);
-        Message::Accept(accept)
+        AwcpMessage::Accept(accept)
     }
 
     /// Ends a delegation with DONE or ERROR; the first end is the one. Answers the last word.
-    pub fn end(&mut self, key: &Key, last: Message) -> Message {
+    pub fn end(&mut self, key: &AssignmentKey, last: AwcpMessage) -> AwcpMessage {
         let assignment = self.assignments.entry(key.clone());
-        let assignment = assignment.or_insert(Assignment { invite: None, phase: Phase::Ended(last.clone()) });
-        if let Phase::Ended(ended) = &assignment.phase {
+        let assignment = assignment.or_insert(Assignment { invite: None, phase: AssignmentPhase::Ended(last.clone()) });
+        if let AssignmentPhase::Ended(ended) = &assignment.phase {
             let ended = ended.clone();
             if !self.ended.contains(key) {
                 self.remember(key);
             }
             return ended;
         }
-        assignment.phase = Phase::Ended(last.clone());
+        assignment.phase = AssignmentPhase::Ended(last.clone());
         self.remember(key);
         last
     }
 
     /// The invitation that an open delegation began with.
-    pub fn invite(&self, key: &Key) -> Option<&Invite> {
+    pub fn invite(&self, key: &AssignmentKey) -> Option<&AwcpInvite> {
         self.assignments.get(key)?.invite.as_ref()
     }
 
-    pub fn has_ended(&self, key: &Key) -> bool {
-        self.assignments.get(key).is_some_and(|assignment| matches!(assignment.phase, Phase::Ended(_)))
+    pub fn has_ended(&self, key: &AssignmentKey) -> bool {
+        self.assignments.get(key).is_some_and(|assignment| matches!(assignment.phase, AssignmentPhase::Ended(_)))
     }
 
     /// When an open delegation is over; none when it is.
-    pub fn deadline(&self, key: &Key) -> Option<Timestamp> {
+    pub fn deadline(&self, key: &AssignmentKey) -> Option<Timestamp> {
         match &self.assignments.get(key)?.phase {
-            Phase::Accepted(open) | Phase::Active(open) => Some(open.deadline),
-            Phase::Ended(_) => None,
+            AssignmentPhase::Accepted(open) | AssignmentPhase::Active(open) => Some(open.deadline),
+            AssignmentPhase::Ended(_) => None,
         }
     }
 
     /// An invitation that nobody followed is void. Work that takes too long is ended by whoever works.
-    fn expire(&mut self, key: &Key, now: Timestamp) {
-        if let Some(Assignment { phase: Phase::Accepted(open), .. }) = self.assignments.get(key)
+    fn expire(&mut self, key: &AssignmentKey, now: Timestamp) {
+        if let Some(Assignment { phase: AssignmentPhase::Accepted(open), .. }) = self.assignments.get(key)
             && now >= open.deadline
         {
             let text = "nobody sent START while the invitation was open";
-            self.end(key, Message::Error(Error::new(&key.delegation, ErrorCode::Expired, text)));
+            self.end(key, AwcpMessage::Error(AwcpError::new(&key.delegation, AwcpErrorCode::Expired, text)));
         }
     }
 
-    fn remember(&mut self, key: &Key) {
+    fn remember(&mut self, key: &AssignmentKey) {
         self.ended.push_back(key.clone());
-        if self.ended.len() > REMEMBERED
+        if self.ended.len() > MAX_REMEMBERED
             && let Some(oldest) = self.ended.pop_front()
         {
             self.assignments.remove(&oldest);

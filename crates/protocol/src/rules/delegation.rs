@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 
 use crate::{
     time::Timestamp,
-    wire::awcp::{AccessMode, ErrorCode, RemoteConstraints},
+    wire::awcp::{AccessMode, AwcpErrorCode, RemoteConstraints},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = DelegationStatus)]
-pub enum Status {
+pub enum DelegationStatus {
     /// It waits for its turn; nobody knows of it.
     Created,
     /// INVITE is out.
@@ -32,22 +32,22 @@ pub enum Status {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct State {
-    pub status: Status,
-    pub terms: Terms,
+pub struct DelegationState {
+    pub status: DelegationStatus,
+    pub terms: LeaseTerms,
     /// When it expires: the invitation at first, the lease once there is one.
     pub deadline: Timestamp,
 }
 
 /// What is lent, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct LeaseTerms {
     pub access_mode: AccessMode,
     pub ttl: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
+pub enum DelegationCommand {
     /// INVITE was sent.
     Invite,
     /// ACCEPT came.
@@ -59,7 +59,7 @@ pub enum Command {
     /// DONE came.
     Complete,
     /// ERROR came, or the way to the remote is lost for good.
-    Fail(ErrorCode),
+    Fail(AwcpErrorCode),
     /// A person or the delegating agent ends it.
     Cancel,
     /// The deadline may have passed.
@@ -67,44 +67,44 @@ pub enum Command {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transition {
-    pub state: State,
+pub struct DelegationTransition {
+    pub state: DelegationState,
     /// In this order.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<DelegationEffect>,
 }
 
 /// What has to be done because of a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
+pub enum DelegationEffect {
     /// Close the export: its key is gone and its connections are cut.
     Revoke,
     /// Send the remote this ERROR and cancel its task.
-    Tell(ErrorCode),
+    Tell(AwcpErrorCode),
     /// Write down what changed and how it ended, and wake whoever waits.
     Report,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum DelegationRefusal {
     /// It is over already.
-    Ended(Status),
+    Ended(DelegationStatus),
     /// It is not the time for this.
-    OutOfTurn { status: Status, wanted: &'static str },
+    OutOfTurn { status: DelegationStatus, wanted: &'static str },
     /// The remote accepted more than was offered, or nothing that could be used.
-    BadTerms(BadTerms),
+    BadTerms(LeaseTermsError),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BadTerms {
+pub enum LeaseTermsError {
     MoreAccess,
     NoTime,
 }
 
-// === impl State ===
+// === impl DelegationState ===
 
-impl State {
-    pub fn new(terms: Terms, now: Timestamp) -> Self {
-        Self { status: Status::Created, terms, deadline: now.plus(terms.ttl) }
+impl DelegationState {
+    pub fn new(terms: LeaseTerms, now: Timestamp) -> Self {
+        Self { status: DelegationStatus::Created, terms, deadline: now.plus(terms.ttl) }
     }
 
     /// Its turn has come: the time to take it up begins now, however long it was queued.
@@ -114,86 +114,88 @@ impl State {
     }
 
     /// What a command does at a point in time.
-    pub fn step(self, command: &Command, now: Timestamp) -> Result<Transition, Refusal> {
+    pub fn step(self, command: &DelegationCommand, now: Timestamp) -> Result<DelegationTransition, DelegationRefusal> {
         if self.status.has_ended() {
-            return Err(Refusal::Ended(self.status));
+            return Err(DelegationRefusal::Ended(self.status));
         }
         match command {
             // An end that comes late is still an end; but nothing begins or goes on after the deadline.
-            Command::Complete if self.is_lent() => Ok(self.end(Status::Completed, None)),
-            Command::Fail(code) => Ok(self.end(ended_by(*code), None)),
-            Command::Cancel => Ok(self.end(Status::Cancelled, Some(ErrorCode::Cancelled))),
-            _ if now >= self.deadline => Ok(self.end(Status::Expired, Some(ErrorCode::Expired))),
-            Command::Tick => Ok(self.to(self.status)),
-            Command::Invite if self.status == Status::Created => Ok(self.to(Status::Invited)),
-            Command::Accept(constraints) if self.status == Status::Invited => {
-                let terms = self.terms.agree(constraints).map_err(Refusal::BadTerms)?;
-                Ok(Self { terms, ..self }.to(Status::Accepted))
+            DelegationCommand::Complete if self.is_exported() => Ok(self.end(DelegationStatus::Completed, None)),
+            DelegationCommand::Fail(code) => Ok(self.end(ended_by(*code), None)),
+            DelegationCommand::Cancel => Ok(self.end(DelegationStatus::Cancelled, Some(AwcpErrorCode::Cancelled))),
+            _ if now >= self.deadline => Ok(self.end(DelegationStatus::Expired, Some(AwcpErrorCode::Expired))),
+            DelegationCommand::Tick => Ok(self.to(self.status)),
+            DelegationCommand::Invite if self.status == DelegationStatus::Created => {
+                Ok(self.to(DelegationStatus::Invited))
             }
-            Command::Start if self.status == Status::Accepted => {
-                Ok(Self { deadline: now.plus(self.terms.ttl), ..self }.to(Status::Started))
+            DelegationCommand::Accept(constraints) if self.status == DelegationStatus::Invited => {
+                let terms = self.terms.agree(constraints).map_err(DelegationRefusal::BadTerms)?;
+                Ok(Self { terms, ..self }.to(DelegationStatus::Accepted))
             }
-            Command::Work if self.is_lent() => Ok(self.to(Status::Running)),
-            Command::Invite => Err(self.out_of_turn("INVITE")),
-            Command::Accept(_) => Err(self.out_of_turn("ACCEPT")),
-            Command::Start => Err(self.out_of_turn("START")),
-            Command::Work => Err(self.out_of_turn("work")),
-            Command::Complete => Err(self.out_of_turn("DONE")),
+            DelegationCommand::Start if self.status == DelegationStatus::Accepted => {
+                Ok(Self { deadline: now.plus(self.terms.ttl), ..self }.to(DelegationStatus::Started))
+            }
+            DelegationCommand::Work if self.is_exported() => Ok(self.to(DelegationStatus::Running)),
+            DelegationCommand::Invite => Err(self.out_of_turn("INVITE")),
+            DelegationCommand::Accept(_) => Err(self.out_of_turn("ACCEPT")),
+            DelegationCommand::Start => Err(self.out_of_turn("START")),
+            DelegationCommand::Work => Err(self.out_of_turn("work")),
+            DelegationCommand::Complete => Err(self.out_of_turn("DONE")),
         }
     }
 
     /// Whether the remote holds something that can be taken back.
-    pub const fn is_lent(&self) -> bool {
-        matches!(self.status, Status::Started | Status::Running)
+    pub const fn is_exported(&self) -> bool {
+        matches!(self.status, DelegationStatus::Started | DelegationStatus::Running)
     }
 
-    const fn out_of_turn(&self, wanted: &'static str) -> Refusal {
-        Refusal::OutOfTurn { status: self.status, wanted }
+    const fn out_of_turn(&self, wanted: &'static str) -> DelegationRefusal {
+        DelegationRefusal::OutOfTurn { status: self.status, wanted }
     }
 
-    fn to(self, status: Status) -> Transition {
-        Transition { state: Self { status, ..self }, effects: Vec::new() }
+    fn to(self, status: DelegationStatus) -> DelegationTransition {
+        DelegationTransition { state: Self { status, ..self }, effects: Vec::new() }
     }
 
-    fn end(self, status: Status, tell: Option<ErrorCode>) -> Transition {
+    fn end(self, status: DelegationStatus, tell: Option<AwcpErrorCode>) -> DelegationTransition {
         let mut effects = Vec::new();
-        if self.is_lent() {
-            effects.push(Effect::Revoke);
+        if self.is_exported() {
+            effects.push(DelegationEffect::Revoke);
         }
         // A remote that was never invited need not hear that it is over.
-        effects.extend(tell.filter(|_| self.status != Status::Created).map(Effect::Tell));
-        effects.push(Effect::Report);
-        Transition { state: Self { status, ..self }, effects }
+        effects.extend(tell.filter(|_| self.status != DelegationStatus::Created).map(DelegationEffect::Tell));
+        effects.push(DelegationEffect::Report);
+        DelegationTransition { state: Self { status, ..self }, effects }
     }
 }
 
 /// What the remote says of the end decides how it is shown.
-const fn ended_by(code: ErrorCode) -> Status {
+const fn ended_by(code: AwcpErrorCode) -> DelegationStatus {
     match code {
-        ErrorCode::Cancelled => Status::Cancelled,
-        ErrorCode::Expired | ErrorCode::StartExpired => Status::Expired,
-        _ => Status::Error,
+        AwcpErrorCode::Cancelled => DelegationStatus::Cancelled,
+        AwcpErrorCode::Expired | AwcpErrorCode::StartExpired => DelegationStatus::Expired,
+        _ => DelegationStatus::Error,
     }
 }
 
-// === impl Terms ===
+// === impl LeaseTerms ===
 
-impl Terms {
+impl LeaseTerms {
     /// The remote may take less than was offered, never more.
-    pub fn agree(self, constraints: &RemoteConstraints) -> Result<Self, BadTerms> {
+    pub fn agree(self, constraints: &RemoteConstraints) -> Result<Self, LeaseTermsError> {
         let access_mode = match (self.access_mode, constraints.accepted_access_mode) {
             (offered, None) => offered,
-            (AccessMode::Ro, Some(AccessMode::Rw)) => return Err(BadTerms::MoreAccess),
+            (AccessMode::Ro, Some(AccessMode::Rw)) => return Err(LeaseTermsError::MoreAccess),
             (_, Some(accepted)) => accepted,
         };
         let ttl = constraints.max_ttl_seconds.map_or(self.ttl, |most| self.ttl.min(Duration::from_secs(most)));
-        if ttl.is_zero() { Err(BadTerms::NoTime) } else { Ok(Self { access_mode, ttl }) }
+        if ttl.is_zero() { Err(LeaseTermsError::NoTime) } else { Ok(Self { access_mode, ttl }) }
     }
 }
 
-// === impl Status ===
+// === impl DelegationStatus ===
 
-impl Status {
+impl DelegationStatus {
     pub const ALL: [Self; 9] = [
         Self::Created,
         Self::Invited,
@@ -225,23 +227,23 @@ impl Status {
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for DelegationStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-// === impl Refusal ===
+// === impl DelegationRefusal ===
 
-impl fmt::Display for Refusal {
+impl fmt::Display for DelegationRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ended(status) => write!(f, "the delegation is over ({status})"),
             Self::OutOfTurn { status, wanted } => write!(f, "{wanted} is out of turn: the delegation is {status}"),
-            Self::BadTerms(BadTerms::MoreAccess) => {
+            Self::BadTerms(LeaseTermsError::MoreAccess) => {
                 f.write_str("the remote accepted `rw` for a folder that is offered `ro`")
             }
-            Self::BadTerms(BadTerms::NoTime) => f.write_str("the remote accepted a lease of no time at all"),
+            Self::BadTerms(LeaseTermsError::NoTime) => f.write_str("the remote accepted a lease of no time at all"),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = PermissionState)]
-pub enum State {
+pub enum PermissionState {
     Pending,
     Approved,
     Denied,
@@ -39,7 +39,7 @@ pub enum OnTimeout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = DecisionSource)]
-pub enum Source {
+pub enum DecisionSource {
     User,
     /// A standing grant.
     Policy,
@@ -50,7 +50,7 @@ pub enum Source {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = DecisionScope)]
-pub enum Scope {
+pub enum DecisionScope {
     #[default]
     Once,
     Run,
@@ -60,7 +60,7 @@ pub enum Scope {
 
 /// Whether an agent asks a person before it takes a risky step, as its runtime declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Asks {
+pub enum ApprovalMode {
     Yes,
     /// Also of one that declares nothing.
     No,
@@ -68,7 +68,7 @@ pub enum Asks {
 
 /// What comes before the work of a run is forwarded to another agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Forwarding {
+pub enum ForwardingCheck {
     /// Nothing: the other agent asks by itself.
     Free,
     /// A person approves the very task, as a step of the run that it comes from.
@@ -77,13 +77,13 @@ pub enum Forwarding {
 
 /// A hash over exactly what is asked for: tool, input, working folder and paths, and what was shown of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Subject(pub [u8; 32]);
+pub struct PermissionSubject(pub [u8; 32]);
 
 /// A person's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
+pub struct ApprovalDecision {
     pub approved: bool,
-    pub scope: Scope,
+    pub scope: DecisionScope,
     /// Beyond `once`: every tool with such a name, whatever its input. Without it the answer holds for the same subject.
     pub tool_pattern: Option<String>,
     /// When the grant ends.
@@ -94,58 +94,58 @@ pub struct Decision {
 
 /// A standing answer, allowing or denying.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grant {
+pub struct StandingGrant {
     pub id: GrantId,
     pub approved: bool,
-    pub reach: Reach,
-    pub what: What,
+    pub reach: GrantReach,
+    pub what: GrantPattern,
     pub channel: Option<ChannelId>,
     pub until: Option<Timestamp>,
     pub revoked: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reach {
+pub enum GrantReach {
     Run(RunId),
     Conversation { conversation: ConversationId, agent: AgentId },
     Agent(AgentId),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
-    Subject(Subject),
+pub enum GrantPattern {
+    Subject(PermissionSubject),
     /// Tools by name; `*` stands for any characters.
     Tools(String),
 }
 
 /// The request as a grant looks at it.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct PermissionFacts<'a> {
     pub run: RunId,
     pub conversation: ConversationId,
     pub agent: AgentId,
     pub channel: Option<ChannelId>,
     pub tool: &'a str,
-    pub subject: Subject,
+    pub subject: PermissionSubject,
     /// The asker does not disclose all of the input ([`hides_input`]).
     pub hides_input: bool,
 }
 
 /// What a request may leave undisclosed and still show its whole input.
-const BESIDE_THE_INPUT: [&str; 3] = ["paths", "more paths", "the rest of the diff"];
+const NON_INPUT_UNDISCLOSED: [&str; 3] = ["paths", "more paths", "the rest of the diff"];
 
 /// How a request was settled before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settled<'a> {
-    pub state: State,
+pub struct PriorDecision<'a> {
+    pub state: PermissionState,
     pub by: &'a str,
     /// The decision, if a person made one.
-    pub decision: Option<&'a Decision>,
+    pub decision: Option<&'a ApprovalDecision>,
 }
 
 /// What to do with a person's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DecisionVerdict {
     /// It is the first: it counts.
     Settles,
     /// The same person said the same before: they get it back.
@@ -155,39 +155,39 @@ pub enum Verdict {
 }
 
 /// Approvals of one agent must not be walked around through another: what asks nobody does only what a person has seen.
-pub const fn forwarding(callee: Asks) -> Forwarding {
+pub const fn forwarding(callee: ApprovalMode) -> ForwardingCheck {
     match callee {
-        Asks::Yes => Forwarding::Free,
-        Asks::No => Forwarding::NeedsApproval,
+        ApprovalMode::Yes => ForwardingCheck::Free,
+        ApprovalMode::No => ForwardingCheck::NeedsApproval,
     }
 }
 
 /// Judges an answer to a request that is `Pending` (`None`) or settled.
-pub fn decide(settled: Option<Settled<'_>>, by: &str, decision: &Decision) -> Verdict {
+pub fn decide(settled: Option<PriorDecision<'_>>, by: &str, decision: &ApprovalDecision) -> DecisionVerdict {
     match settled {
-        None => Verdict::Settles,
-        Some(before) if before.by == by && before.decision == Some(decision) => Verdict::Repeats,
-        Some(_) => Verdict::TooLate,
+        None => DecisionVerdict::Settles,
+        Some(before) if before.by == by && before.decision == Some(decision) => DecisionVerdict::Repeats,
+        Some(_) => DecisionVerdict::TooLate,
     }
 }
 
 /// Whether the person who decides does not see all that the tool would be given. Words that nobody knows count as a yes.
 pub fn hides_input(undisclosed: &[String]) -> bool {
-    undisclosed.iter().any(|what| !BESIDE_THE_INPUT.contains(&what.as_str()))
+    undisclosed.iter().any(|what| !NON_INPUT_UNDISCLOSED.contains(&what.as_str()))
 }
 
 /// How far a yes may reach at most. Over an input that nobody saw it holds once: two such requests look the same, whatever
 /// they would do. A no may always stand.
-pub const fn widest(approved: bool, hides_input: bool) -> Scope {
-    if approved && hides_input { Scope::Once } else { Scope::Agent }
+pub const fn widest(approved: bool, hides_input: bool) -> DecisionScope {
+    if approved && hides_input { DecisionScope::Once } else { DecisionScope::Agent }
 }
 
 /// The standing answer to a request, if there is one. A denial beats every grant.
 pub fn judge<'a>(
-    grants: impl IntoIterator<Item = &'a Grant>,
-    request: Request<'_>,
+    grants: impl IntoIterator<Item = &'a StandingGrant>,
+    request: PermissionFacts<'_>,
     now: Timestamp,
-) -> Option<&'a Grant> {
+) -> Option<&'a StandingGrant> {
     let mut allowing = None;
     for grant in grants {
         if !grant.covers(request, now) {
@@ -201,24 +201,26 @@ pub fn judge<'a>(
     allowing
 }
 
-// === impl Grant ===
+// === impl StandingGrant ===
 
-impl Grant {
+impl StandingGrant {
     /// What a decision leaves behind for the requests to come; nothing if it was for once, only for the channel of a request
     /// that has none, or may not reach further.
-    pub fn of(id: GrantId, decision: &Decision, request: Request<'_>) -> Option<Self> {
-        if widest(decision.approved, request.hides_input) == Scope::Once {
+    pub fn of(id: GrantId, decision: &ApprovalDecision, request: PermissionFacts<'_>) -> Option<Self> {
+        if widest(decision.approved, request.hides_input) == DecisionScope::Once {
             return None;
         }
         let reach = match decision.scope {
-            Scope::Once => return None,
-            Scope::Run => Reach::Run(request.run),
-            Scope::Conversation => Reach::Conversation { conversation: request.conversation, agent: request.agent },
-            Scope::Agent => Reach::Agent(request.agent),
+            DecisionScope::Once => return None,
+            DecisionScope::Run => GrantReach::Run(request.run),
+            DecisionScope::Conversation => {
+                GrantReach::Conversation { conversation: request.conversation, agent: request.agent }
+            }
+            DecisionScope::Agent => GrantReach::Agent(request.agent),
         };
         let what = match &decision.tool_pattern {
-            Some(pattern) => What::Tools(pattern.clone()),
-            None => What::Subject(request.subject),
+            Some(pattern) => GrantPattern::Tools(pattern.clone()),
+            None => GrantPattern::Subject(request.subject),
         };
         let channel = match (decision.this_channel_only, request.channel) {
             (true, None) => return None,
@@ -228,21 +230,21 @@ impl Grant {
         Some(Self { id, approved: decision.approved, reach, what, channel, until: decision.until, revoked: false })
     }
 
-    pub fn covers(&self, request: Request<'_>, now: Timestamp) -> bool {
+    pub fn covers(&self, request: PermissionFacts<'_>, now: Timestamp) -> bool {
         let reaches = match self.reach {
-            Reach::Run(run) => run == request.run,
-            Reach::Conversation { conversation, agent } => {
+            GrantReach::Run(run) => run == request.run,
+            GrantReach::Conversation { conversation, agent } => {
                 conversation == request.conversation && agent == request.agent
             }
-            Reach::Agent(agent) => agent == request.agent,
+            GrantReach::Agent(agent) => agent == request.agent,
         };
         let is_meant = match &self.what {
-            What::Subject(subject) => *subject == request.subject,
-            What::Tools(pattern) => matches(pattern, request.tool),
+            GrantPattern::Subject(subject) => *subject == request.subject,
+            GrantPattern::Tools(pattern) => matches(pattern, request.tool),
         };
         let is_here = self.channel.is_none_or(|channel| request.channel == Some(channel));
         let is_alive = !self.revoked && self.until.is_none_or(|until| now < until);
-        let may_answer = widest(self.approved, request.hides_input) != Scope::Once;
+        let may_answer = widest(self.approved, request.hides_input) != DecisionScope::Once;
         reaches && is_meant && is_here && is_alive && may_answer
     }
 }
@@ -268,9 +270,9 @@ pub fn matches(pattern: &str, tool: &str) -> bool {
     true
 }
 
-// === impl Subject ===
+// === impl PermissionSubject ===
 
-impl Subject {
+impl PermissionSubject {
     /// Every field is length-prefixed, so no two subjects share an encoding.
     pub fn of(tool: &str, input: &Json, cwd: Option<&str>, paths: &[String]) -> Self {
         let mut hasher = blake3::Hasher::new();
@@ -305,9 +307,9 @@ impl Subject {
     }
 }
 
-// === impl State ===
+// === impl PermissionState ===
 
-impl State {
+impl PermissionState {
     pub const ALL: [Self; 5] = [Self::Pending, Self::Approved, Self::Denied, Self::Expired, Self::Cancelled];
 
     pub const fn as_str(self) -> &'static str {
@@ -356,9 +358,9 @@ impl OnTimeout {
     }
 }
 
-// === impl Source ===
+// === impl DecisionSource ===
 
-impl Source {
+impl DecisionSource {
     pub const ALL: [Self; 3] = [Self::User, Self::Policy, Self::Timeout];
 
     pub const fn as_str(self) -> &'static str {
@@ -374,9 +376,9 @@ impl Source {
     }
 }
 
-// === impl Scope ===
+// === impl DecisionScope ===
 
-impl Scope {
+impl DecisionScope {
     pub const ALL: [Self; 4] = [Self::Once, Self::Run, Self::Conversation, Self::Agent];
 
     pub const fn as_str(self) -> &'static str {

@@ -1,6 +1,6 @@
 //! Quotas: how many calls, tokens and dollars may be used in a day. Set aside before, settled after, integers only.
 //!
-//! A run falls under several quotas (its user's, its agent's, the tenant's); each is a [`Line`] with its own account.
+//! A run falls under several quotas (its user's, its agent's, the tenant's); each is a [`QuotaLine`] with its own account.
 //! Before a run is queued [`reserve`] sets aside one call and some tokens and cost in all of them, or in none. While
 //! the run works, [`report`] compares what it says it used with what it holds, sets more aside when there is more, and
 //! otherwise says stop. At its end [`settle`] replaces what was held by what was used.
@@ -17,10 +17,10 @@ use crate::time::Timestamp;
 
 /// A day in UTC, counted from 1970-01-01.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Day(pub i64);
+pub struct UtcDay(pub i64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Measure {
+pub enum QuotaMeasure {
     Calls,
     Tokens,
     Cost,
@@ -36,7 +36,7 @@ pub struct Spend {
 
 /// The most of each in a day; `None`: as much as there is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct QuotaLimits {
     pub calls: Option<u64>,
     pub tokens: Option<u64>,
     pub micro_usd: Option<u64>,
@@ -44,46 +44,46 @@ pub struct Limits {
 
 /// What was used on one day, and what running work may still use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Account {
-    pub day: Day,
+pub struct QuotaAccount {
+    pub day: UtcDay,
     pub spent: Spend,
     pub held: Spend,
 }
 
 /// One quota that a run falls under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line {
-    pub limits: Limits,
-    pub account: Account,
+pub struct QuotaLine {
+    pub limits: QuotaLimits,
+    pub account: QuotaAccount,
 }
 
 /// What a run wants to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
+pub struct ReservationRequest {
     /// The most that the caller wants this run to use; set aside as a whole.
-    pub budget: Budget,
+    pub budget: QuotaBudget,
     /// Without a budget: how much is set aside at a time.
-    pub step: Budget,
+    pub step: QuotaBudget,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Budget {
+pub struct QuotaBudget {
     pub tokens: Option<u64>,
     pub micro_usd: Option<u64>,
 }
 
 /// What one run holds, in every quota that it falls under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reservation {
-    pub day: Day,
+pub struct QuotaReservation {
+    pub day: UtcDay,
     pub held: Spend,
-    pub request: Request,
+    pub request: ReservationRequest,
 }
 
 /// A limit that leaves no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exceeded {
-    pub measure: Measure,
+pub struct ExceededLimit {
+    pub measure: QuotaMeasure,
     /// Which of the lines; `None`: the run's own budget.
     pub line: Option<usize>,
     pub limit: u64,
@@ -95,28 +95,32 @@ pub struct Exceeded {
 
 /// The accounts after a change, in the order of the lines, and what the run holds now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reserved {
-    pub accounts: Vec<Account>,
-    pub reservation: Reservation,
+pub struct ReservationResult {
+    pub accounts: Vec<QuotaAccount>,
+    pub reservation: QuotaReservation,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum QuotaVerdict {
     Continue,
     /// The run ends with `quota_exceeded`.
-    Stop(Exceeded),
+    Stop(ExceededLimit),
 }
 
 /// The measures that a run uses up while it works.
-const METERED: [Measure; 2] = [Measure::Tokens, Measure::Cost];
+const METERED: [QuotaMeasure; 2] = [QuotaMeasure::Tokens, QuotaMeasure::Cost];
 
 /// Sets aside what the run needs in all of its quotas, or says which of them has no room.
-pub fn reserve(lines: &[Line], request: Request, now: Timestamp) -> Result<Reserved, Exceeded> {
+pub fn reserve(
+    lines: &[QuotaLine],
+    request: ReservationRequest,
+    now: Timestamp,
+) -> Result<ReservationResult, ExceededLimit> {
     // A clock that was set back opens no day that is over.
-    let day = lines.iter().map(|line| line.account.day).fold(Day::of(now), Day::max);
-    let lines: Vec<Line> = lines.iter().map(|line| Line { account: line.account.on(day), ..*line }).collect();
+    let day = lines.iter().map(|line| line.account.day).fold(UtcDay::of(now), UtcDay::max);
+    let lines: Vec<QuotaLine> = lines.iter().map(|line| QuotaLine { account: line.account.on(day), ..*line }).collect();
     let mut held = Spend { calls: 1, ..Spend::default() };
-    needs(&lines, Measure::Calls, 1)?;
+    needs(&lines, QuotaMeasure::Calls, 1)?;
     for measure in METERED {
         *held.of_mut(measure) = match (request.budget.of(measure), room(&lines, measure)) {
             (Some(budget), _) => {
@@ -130,25 +134,25 @@ pub fn reserve(lines: &[Line], request: Request, now: Timestamp) -> Result<Reser
             (None, None) => 0,
         };
     }
-    let reservation = Reservation { day, held, request };
+    let reservation = QuotaReservation { day, held, request };
     let accounts = lines.iter().map(|line| line.account.holding(held)).collect();
-    Ok(Reserved { accounts, reservation })
+    Ok(ReservationResult { accounts, reservation })
 }
 
 /// Before a run that holds its part is claimed: a quota may have become smaller, or be new, since it was queued.
-pub fn check(lines: &[Line]) -> Result<(), Exceeded> {
+pub fn check(lines: &[QuotaLine]) -> Result<(), ExceededLimit> {
     let over = |measure| lines.iter().position(|line| line.is_over(measure)).map(|index| (index, measure));
-    match Measure::ALL.into_iter().find_map(over) {
-        Some((index, measure)) => Err(Exceeded::by(lines, index, measure)),
+    match QuotaMeasure::ALL.into_iter().find_map(over) {
+        Some((index, measure)) => Err(ExceededLimit::by(lines, index, measure)),
         None => Ok(()),
     }
 }
 
 /// Takes the run's total so far and sets more aside if it needs more. The lines are those of the reservation's day.
-pub fn report(lines: &[Line], reservation: Reservation, used: Spend) -> (Reserved, Verdict) {
-    let open: Vec<Line> = lines.iter().copied().filter(|line| line.account.day == reservation.day).collect();
+pub fn report(lines: &[QuotaLine], reservation: QuotaReservation, used: Spend) -> (ReservationResult, QuotaVerdict) {
+    let open: Vec<QuotaLine> = lines.iter().copied().filter(|line| line.account.day == reservation.day).collect();
     let mut more = Spend::default();
-    let mut verdict = Verdict::Continue;
+    let mut verdict = QuotaVerdict::Continue;
     for measure in METERED {
         let (used, held) = (used.of(measure), reservation.held.of(measure));
         let budget = reservation.request.budget.of(measure);
@@ -164,25 +168,25 @@ pub fn report(lines: &[Line], reservation: Reservation, used: Spend) -> (Reserve
             let free = if open.is_empty() { 0 } else { room(&open, measure).unwrap_or(u64::MAX) };
             *more.of_mut(measure) = wanted.min(free);
         }
-        if verdict == Verdict::Continue && used > held.saturating_add(more.of(measure)) {
-            verdict = Verdict::Stop(match budget {
-                Some(limit) => Exceeded { spent: used, ..Exceeded::own(measure, limit, reservation.day) },
+        if verdict == QuotaVerdict::Continue && used > held.saturating_add(more.of(measure)) {
+            verdict = QuotaVerdict::Stop(match budget {
+                Some(limit) => ExceededLimit { spent: used, ..ExceededLimit::own(measure, limit, reservation.day) },
                 None => fullest(lines, measure, reservation),
             });
         }
     }
     let accounts = lines.iter().map(|line| line.account.of_day(reservation.day, |account| account.holding(more)));
-    let reserved = Reserved {
+    let reserved = ReservationResult {
         accounts: accounts.collect(),
-        reservation: Reservation { held: reservation.held.plus(more), ..reservation },
+        reservation: QuotaReservation { held: reservation.held.plus(more), ..reservation },
     };
     (reserved, verdict)
 }
 
 /// What is left for a run that has used this much: of its own budget, and of what its quotas have room for. The lines are
 /// those of the reservation's day.
-pub fn left(lines: &[Line], reservation: Reservation, used: Spend) -> Budget {
-    let open: Vec<Line> = lines.iter().copied().filter(|line| line.account.day == reservation.day).collect();
+pub fn left(lines: &[QuotaLine], reservation: QuotaReservation, used: Spend) -> QuotaBudget {
+    let open: Vec<QuotaLine> = lines.iter().copied().filter(|line| line.account.day == reservation.day).collect();
     let of = |measure| {
         let held = reservation.held.of(measure);
         let limited = lines.iter().any(|line| line.limits.of(measure).is_some());
@@ -194,14 +198,14 @@ pub fn left(lines: &[Line], reservation: Reservation, used: Spend) -> Budget {
         };
         Some(most.saturating_sub(used.of(measure)))
     };
-    Budget { tokens: of(Measure::Tokens), micro_usd: of(Measure::Cost) }
+    QuotaBudget { tokens: of(QuotaMeasure::Tokens), micro_usd: of(QuotaMeasure::Cost) }
 }
 
 /// The run has ended and used `actual`: the accounts afterwards. The lines are those of the reservation's day.
 ///
 /// `actual.calls` is 1 for a run that was queued. One that never was gives everything back with `Spend::default()`.
-pub fn settle(lines: &[Line], reservation: Reservation, actual: Spend) -> Vec<Account> {
-    let settled = |account: Account| Account {
+pub fn settle(lines: &[QuotaLine], reservation: QuotaReservation, actual: Spend) -> Vec<QuotaAccount> {
+    let settled = |account: QuotaAccount| QuotaAccount {
         spent: account.spent.plus(actual),
         held: account.held.minus(reservation.held),
         ..account
@@ -210,26 +214,26 @@ pub fn settle(lines: &[Line], reservation: Reservation, actual: Spend) -> Vec<Ac
 }
 
 /// The room that all lines leave; `None` where none of them has a limit.
-fn room(lines: &[Line], measure: Measure) -> Option<u64> {
+fn room(lines: &[QuotaLine], measure: QuotaMeasure) -> Option<u64> {
     lines.iter().filter_map(|line| line.room(measure)).min()
 }
 
-fn needs(lines: &[Line], measure: Measure, amount: u64) -> Result<(), Exceeded> {
+fn needs(lines: &[QuotaLine], measure: QuotaMeasure, amount: u64) -> Result<(), ExceededLimit> {
     match lines.iter().position(|line| line.room(measure).is_some_and(|room| room < amount)) {
-        Some(index) => Err(Exceeded::by(lines, index, measure)),
+        Some(index) => Err(ExceededLimit::by(lines, index, measure)),
         None => Ok(()),
     }
 }
 
 /// The line that has the least room, for a run that needs more than it holds.
-fn fullest(lines: &[Line], measure: Measure, reservation: Reservation) -> Exceeded {
+fn fullest(lines: &[QuotaLine], measure: QuotaMeasure, reservation: QuotaReservation) -> ExceededLimit {
     let limited = lines.iter().enumerate().filter_map(|(index, line)| Some((line.room(measure)?, index)));
     match limited.min() {
         Some((_, index)) => {
-            let exceeded = Exceeded::by(lines, index, measure);
-            Exceeded { resets_at: reservation.day.ends_at(), ..exceeded }
+            let exceeded = ExceededLimit::by(lines, index, measure);
+            ExceededLimit { resets_at: reservation.day.ends_at(), ..exceeded }
         }
-        None => Exceeded::own(measure, reservation.held.of(measure), reservation.day),
+        None => ExceededLimit::own(measure, reservation.held.of(measure), reservation.day),
     }
 }
 
@@ -267,9 +271,9 @@ pub fn usd(micro_usd: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-// === impl Day ===
+// === impl UtcDay ===
 
-impl Day {
+impl UtcDay {
     pub const fn of(now: Timestamp) -> Self {
         Self(now.millis().div_euclid(MILLIS_PER_DAY))
     }
@@ -285,15 +289,15 @@ impl Day {
 
 const MILLIS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
 
-// === impl Account ===
+// === impl QuotaAccount ===
 
-impl Account {
-    pub fn new(day: Day) -> Self {
+impl QuotaAccount {
+    pub fn new(day: UtcDay) -> Self {
         Self { day, spent: Spend::default(), held: Spend::default() }
     }
 
     /// The account of a later day begins empty.
-    fn on(self, day: Day) -> Self {
+    fn on(self, day: UtcDay) -> Self {
         if self.day == day { self } else { Self::new(day) }
     }
 
@@ -302,24 +306,24 @@ impl Account {
     }
 
     /// Changes the account if it is that day's; the account of another day has nothing to do with it.
-    fn of_day(self, day: Day, change: impl FnOnce(Self) -> Self) -> Self {
+    fn of_day(self, day: UtcDay, change: impl FnOnce(Self) -> Self) -> Self {
         if self.day == day { change(self) } else { self }
     }
 }
 
-// === impl Line ===
+// === impl QuotaLine ===
 
-impl Line {
+impl QuotaLine {
     /// What is neither spent nor held; `None` without a limit.
-    pub fn room(&self, measure: Measure) -> Option<u64> {
+    pub fn room(&self, measure: QuotaMeasure) -> Option<u64> {
         let taken = self.account.spent.of(measure).saturating_add(self.account.held.of(measure));
         self.limits.of(measure).map(|limit| limit.saturating_sub(taken))
     }
 }
 
-impl Line {
+impl QuotaLine {
     /// Whether more is spent and held than the limit allows.
-    fn is_over(&self, measure: Measure) -> bool {
+    fn is_over(&self, measure: QuotaMeasure) -> bool {
         let taken = self.account.spent.of(measure).saturating_add(self.account.held.of(measure));
         self.limits.of(measure).is_some_and(|limit| taken > limit)
     }
@@ -328,19 +332,19 @@ impl Line {
 // === impl Spend ===
 
 impl Spend {
-    pub const fn of(&self, measure: Measure) -> u64 {
+    pub const fn of(&self, measure: QuotaMeasure) -> u64 {
         match measure {
-            Measure::Calls => self.calls,
-            Measure::Tokens => self.tokens,
-            Measure::Cost => self.micro_usd,
+            QuotaMeasure::Calls => self.calls,
+            QuotaMeasure::Tokens => self.tokens,
+            QuotaMeasure::Cost => self.micro_usd,
         }
     }
 
-    const fn of_mut(&mut self, measure: Measure) -> &mut u64 {
+    const fn of_mut(&mut self, measure: QuotaMeasure) -> &mut u64 {
         match measure {
-            Measure::Calls => &mut self.calls,
-            Measure::Tokens => &mut self.tokens,
-            Measure::Cost => &mut self.micro_usd,
+            QuotaMeasure::Calls => &mut self.calls,
+            QuotaMeasure::Tokens => &mut self.tokens,
+            QuotaMeasure::Cost => &mut self.micro_usd,
         }
     }
 
@@ -363,42 +367,42 @@ impl Spend {
     }
 }
 
-// === impl Limits ===
+// === impl QuotaLimits ===
 
-impl Limits {
-    pub const fn of(&self, measure: Measure) -> Option<u64> {
+impl QuotaLimits {
+    pub const fn of(&self, measure: QuotaMeasure) -> Option<u64> {
         match measure {
-            Measure::Calls => self.calls,
-            Measure::Tokens => self.tokens,
-            Measure::Cost => self.micro_usd,
+            QuotaMeasure::Calls => self.calls,
+            QuotaMeasure::Tokens => self.tokens,
+            QuotaMeasure::Cost => self.micro_usd,
         }
     }
 }
 
-// === impl Budget ===
+// === impl QuotaBudget ===
 
-impl Budget {
-    const fn of(&self, measure: Measure) -> Option<u64> {
+impl QuotaBudget {
+    const fn of(&self, measure: QuotaMeasure) -> Option<u64> {
         match measure {
-            Measure::Calls => None,
-            Measure::Tokens => self.tokens,
-            Measure::Cost => self.micro_usd,
+            QuotaMeasure::Calls => None,
+            QuotaMeasure::Tokens => self.tokens,
+            QuotaMeasure::Cost => self.micro_usd,
         }
     }
 }
 
-// === impl Request ===
+// === impl ReservationRequest ===
 
-impl Default for Request {
+impl Default for ReservationRequest {
     /// No budget, and steps of ten thousand tokens and ten cents.
     fn default() -> Self {
-        Self { budget: Budget::default(), step: Budget { tokens: Some(10_000), micro_usd: Some(100_000) } }
+        Self { budget: QuotaBudget::default(), step: QuotaBudget { tokens: Some(10_000), micro_usd: Some(100_000) } }
     }
 }
 
-// === impl Measure ===
+// === impl QuotaMeasure ===
 
-impl Measure {
+impl QuotaMeasure {
     pub const ALL: [Self; 3] = [Self::Calls, Self::Tokens, Self::Cost];
 
     pub const fn as_str(self) -> &'static str {
@@ -417,11 +421,11 @@ impl Measure {
     }
 }
 
-// === impl Exceeded ===
+// === impl ExceededLimit ===
 
-impl Exceeded {
-    fn by(lines: &[Line], index: usize, measure: Measure) -> Self {
-        let Line { limits, account } = lines[index];
+impl ExceededLimit {
+    fn by(lines: &[QuotaLine], index: usize, measure: QuotaMeasure) -> Self {
+        let QuotaLine { limits, account } = lines[index];
         Self {
             measure,
             line: Some(index),
@@ -432,12 +436,12 @@ impl Exceeded {
         }
     }
 
-    fn own(measure: Measure, limit: u64, day: Day) -> Self {
+    fn own(measure: QuotaMeasure, limit: u64, day: UtcDay) -> Self {
         Self { measure, line: None, limit, spent: limit, held: 0, resets_at: day.ends_at() }
     }
 }
 
-impl fmt::Display for Exceeded {
+impl fmt::Display for ExceededLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (limit, spent) = (self.measure.show(self.limit), self.measure.show(self.spent));
         match self.line {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::rules::run::{Status, Waiting};
+use crate::rules::run::{RunStatus, WaitReason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -24,7 +24,7 @@ pub enum Recovery {
 
 /// What the device said last of a run that it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub enum LastRunReport {
     /// It named the run, or reported on it.
     Holds,
     /// Its outcome is in the device's ledger.
@@ -37,27 +37,27 @@ pub enum Word {
 
 /// Everything the answer depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
-    pub status: Status,
-    pub waiting: Option<Waiting>,
+pub struct RecoveryFacts {
+    pub status: RunStatus,
+    pub waiting: Option<WaitReason>,
     pub connected: bool,
-    pub word: Word,
+    pub word: LastRunReport,
     /// Whether the run's stream moved lately.
     pub moved_lately: bool,
 }
 
 /// `None` for a run that no device holds.
-pub const fn recovery(facts: Facts) -> Option<Recovery> {
-    if !matches!(facts.status, Status::Running) {
+pub const fn recovery(facts: RecoveryFacts) -> Option<Recovery> {
+    if !matches!(facts.status, RunStatus::Running) {
         return None;
     }
     Some(match facts {
-        Facts { connected: false, .. } => Recovery::Unreachable,
-        Facts { word: Word::Ended, .. } => Recovery::DoneUnreconciled,
-        Facts { word: Word::DoesNotKnow, .. } => Recovery::RemoteMissing,
-        Facts { waiting: Some(_), .. } => Recovery::RemoteWaiting,
-        Facts { moved_lately: true, .. } => Recovery::RemoteRunning,
-        Facts { .. } => Recovery::RemoteIdle,
+        RecoveryFacts { connected: false, .. } => Recovery::Unreachable,
+        RecoveryFacts { word: LastRunReport::Ended, .. } => Recovery::DoneUnreconciled,
+        RecoveryFacts { word: LastRunReport::DoesNotKnow, .. } => Recovery::RemoteMissing,
+        RecoveryFacts { waiting: Some(_), .. } => Recovery::RemoteWaiting,
+        RecoveryFacts { moved_lately: true, .. } => Recovery::RemoteRunning,
+        RecoveryFacts { .. } => Recovery::RemoteIdle,
     })
 }
 
@@ -93,24 +93,35 @@ impl Recovery {
 mod tests {
     use super::*;
 
-    const FACTS: Facts =
-        Facts { status: Status::Running, waiting: None, connected: true, word: Word::Holds, moved_lately: true };
+    const FACTS: RecoveryFacts = RecoveryFacts {
+        status: RunStatus::Running,
+        waiting: None,
+        connected: true,
+        word: LastRunReport::Holds,
+        moved_lately: true,
+    };
 
     #[test]
     fn the_six_states_are_told_apart() {
-        let waiting = Some(Waiting::Input);
+        let waiting = Some(WaitReason::Input);
         assert_eq!(recovery(FACTS), Some(Recovery::RemoteRunning));
-        assert_eq!(recovery(Facts { moved_lately: false, ..FACTS }), Some(Recovery::RemoteIdle));
-        assert_eq!(recovery(Facts { waiting, moved_lately: false, ..FACTS }), Some(Recovery::RemoteWaiting));
-        assert_eq!(recovery(Facts { word: Word::Ended, ..FACTS }), Some(Recovery::DoneUnreconciled));
-        assert_eq!(recovery(Facts { word: Word::DoesNotKnow, ..FACTS }), Some(Recovery::RemoteMissing));
-        assert_eq!(recovery(Facts { connected: false, word: Word::Ended, ..FACTS }), Some(Recovery::Unreachable));
+        assert_eq!(recovery(RecoveryFacts { moved_lately: false, ..FACTS }), Some(Recovery::RemoteIdle));
+        assert_eq!(recovery(RecoveryFacts { waiting, moved_lately: false, ..FACTS }), Some(Recovery::RemoteWaiting));
+        assert_eq!(recovery(RecoveryFacts { word: LastRunReport::Ended, ..FACTS }), Some(Recovery::DoneUnreconciled));
+        assert_eq!(
+            recovery(RecoveryFacts { word: LastRunReport::DoesNotKnow, ..FACTS }),
+            Some(Recovery::RemoteMissing)
+        );
+        assert_eq!(
+            recovery(RecoveryFacts { connected: false, word: LastRunReport::Ended, ..FACTS }),
+            Some(Recovery::Unreachable)
+        );
     }
 
     #[test]
     fn what_no_device_holds_has_none() {
-        for status in [Status::Pending, Status::Completed, Status::Failed, Status::Cancelled] {
-            assert_eq!(recovery(Facts { status, ..FACTS }), None);
+        for status in [RunStatus::Pending, RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled] {
+            assert_eq!(recovery(RecoveryFacts { status, ..FACTS }), None);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::time::Timestamp;
 const MINUTE: i64 = 60_000;
 
 /// How long an idempotency key stands for the run that was made with it, at least.
-pub const KEY_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+pub const KEY_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The clock by which things are forgotten, once it is `at` by the caller's clock. It goes in whole minutes, never back, and
 /// by no more than `step`. With a step of a minute a second, a hub that was off for a day catches up in half an hour, and
@@ -22,7 +22,7 @@ pub fn clock(before: Option<Timestamp>, at: Timestamp, step: Duration) -> Timest
 
 /// Whether a key that was used then is forgotten. Without a clock nothing is.
 pub fn is_key_over(used: Timestamp, clock: Option<Timestamp>) -> bool {
-    clock.is_some_and(|clock| clock >= used.plus(KEY_LIFE))
+    clock.is_some_and(|clock| clock >= used.plus(KEY_TTL))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::{EventKind, id::RuntimeId, time::Timestamp};
 /// What the world sees of a run's progress through its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum RunStatus {
     Pending,
     Running,
     Completed,
@@ -43,18 +43,18 @@ pub enum FailureCode {
 
 /// Everything the rules need to know about a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
-    pub phase: Phase,
+pub struct RunLifecycle {
+    pub phase: RunPhase,
     /// Grows by one at every claim; a worker that holds an older one changes nothing.
     pub epoch: i64,
     /// How many claims were spent.
     pub attempt: i64,
-    pub limits: Limits,
+    pub limits: RunLimits,
 }
 
 /// What the creator of a run asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RunLimits {
     pub max_attempts: i64,
     /// How long one claim may execute.
     pub timeout: Duration,
@@ -63,10 +63,10 @@ pub struct Limits {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Phase {
+pub enum RunPhase {
     Pending { expires_at: Timestamp },
     Running(Claim),
-    Ended { ending: Ending, outcome: Digest },
+    Ended { ending: RunEnd, outcome: OutcomeDigest },
 }
 
 /// A runtime's right to work on a run, for as long as it renews it.
@@ -75,7 +75,7 @@ pub struct Claim {
     pub runtime: RuntimeId,
     pub claimed_at: Timestamp,
     pub lease_until: Timestamp,
-    pub waits: Waits,
+    pub waits: RunWaits,
     /// Something of the work was reported: it has begun, and can only end or be lost.
     pub begun: bool,
 }
@@ -83,7 +83,7 @@ pub struct Claim {
 /// What a claimed run waits for, and how long it has waited. While it waits neither its time-out nor its lease runs: the
 /// question has a deadline of its own, and a device that is away may come back for the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Waits {
+pub struct RunWaits {
     /// Questions that a person has not answered yet.
     pub approvals: u32,
     pub inputs: u32,
@@ -98,13 +98,13 @@ pub struct Waits {
 /// Why a running run stands still. An approval hides a wait for input: it is the more urgent of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Waiting {
+pub enum WaitReason {
     Input,
     Approval,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum RunEnd {
     Completed,
     Failed,
     Cancelled,
@@ -112,24 +112,24 @@ pub enum Ending {
 
 /// Tells one outcome from another, so that a repeated report is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Digest(pub [u8; 16]);
+pub struct OutcomeDigest(pub [u8; 16]);
 
 /// Who reports. A runtime that only knows 002 sends no epoch and is fenced by its identity alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Worker {
+pub struct WorkerRef {
     pub runtime: RuntimeId,
     pub epoch: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
+pub enum RunCommand {
     Claim {
         runtime: RuntimeId,
         lease: Duration,
     },
     /// The worker reports progress, which also renews its lease.
     Progress {
-        by: Worker,
+        by: WorkerRef,
         lease: Duration,
     },
     /// The runtime's heartbeat names the run, or the runtime sends no list at all.
@@ -138,30 +138,30 @@ pub enum Command {
         lease: Duration,
     },
     Complete {
-        by: Worker,
-        outcome: Digest,
+        by: WorkerRef,
+        outcome: OutcomeDigest,
     },
     Fail {
-        by: Worker,
+        by: WorkerRef,
         code: FailureCode,
-        outcome: Digest,
+        outcome: OutcomeDigest,
     },
     /// The worker hands the run back before it began; the attempt is not spent.
     Release {
-        by: Worker,
+        by: WorkerRef,
     },
     Cancel {
-        outcome: Digest,
+        outcome: OutcomeDigest,
     },
     /// The worker asks a person something, and the run waits for the answer.
     Ask {
-        by: Worker,
-        what: Waiting,
+        by: WorkerRef,
+        what: WaitReason,
         lease: Duration,
     },
     /// One question has its answer, or nobody needs one any more.
     Answer {
-        what: Waiting,
+        what: WaitReason,
     },
     /// A question found no answer in time, or a quota leaves no room, and that ends the run.
     Halt {
@@ -178,14 +178,14 @@ pub enum Command {
 
 /// What happened, as it appears in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum LifecycleEvent {
     Claimed,
     Requeued {
         reason: &'static str,
     },
     /// What the run waits for changed; `None`: it goes on.
     Waiting {
-        waiting: Option<Waiting>,
+        waiting: Option<WaitReason>,
     },
     Completed,
     Failed {
@@ -195,14 +195,14 @@ pub enum Event {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transition {
-    pub state: State,
+pub struct RunTransition {
+    pub state: RunLifecycle,
     /// None when nothing happened that anybody needs to hear of.
-    pub event: Option<Event>,
+    pub event: Option<LifecycleEvent>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RunRefusal {
     #[error("the epoch is not the run's current one")]
     StaleEpoch,
     #[error("the run has ended")]
@@ -216,131 +216,146 @@ pub enum Refusal {
 }
 
 /// Applies one command. The caller commits the new state and the event together, or neither.
-pub fn apply(state: &State, command: &Command, now: Timestamp) -> Result<Transition, Refusal> {
+pub fn apply(state: &RunLifecycle, command: &RunCommand, now: Timestamp) -> Result<RunTransition, RunRefusal> {
     match command {
-        Command::Claim { runtime, lease } => claim(state, *runtime, *lease, now),
-        Command::Progress { by, lease } => {
+        RunCommand::Claim { runtime, lease } => claim(state, *runtime, *lease, now),
+        RunCommand::Progress { by, lease } => {
             let claim = Claim { begun: true, ..held(state, *by)?.clone() };
             Ok(renewed(state, &claim, *lease, now))
         }
-        Command::Renew { runtime, lease } => {
-            let claim = held(state, Worker { runtime: *runtime, epoch: None })?;
+        RunCommand::Renew { runtime, lease } => {
+            let claim = held(state, WorkerRef { runtime: *runtime, epoch: None })?;
             Ok(renewed(state, claim, *lease, now))
         }
-        Command::Complete { by, outcome } => finish(state, *by, Ending::Completed, *outcome, Event::Completed),
-        Command::Fail { by, code, outcome } => {
-            finish(state, *by, Ending::Failed, *outcome, Event::Failed { code: *code })
+        RunCommand::Complete { by, outcome } => {
+            finish(state, *by, RunEnd::Completed, *outcome, LifecycleEvent::Completed)
         }
-        Command::Release { by } if held(state, *by)?.begun => Err(Refusal::Begun),
-        Command::Release { .. } => Ok(requeued(state, state.attempt - 1, "released", now)),
-        Command::Undelivered => match &state.phase {
-            Phase::Running(claim) if claim.begun => Ok(lost(state, now)),
-            Phase::Running(_) => Ok(requeued(state, state.attempt - 1, "undelivered", now)),
-            Phase::Pending { .. } => Err(Refusal::NotRunning),
-            Phase::Ended { .. } => Err(Refusal::Ended),
+        RunCommand::Fail { by, code, outcome } => {
+            finish(state, *by, RunEnd::Failed, *outcome, LifecycleEvent::Failed { code: *code })
+        }
+        RunCommand::Release { by } if held(state, *by)?.begun => Err(RunRefusal::Begun),
+        RunCommand::Release { .. } => Ok(requeued(state, state.attempt - 1, "released", now)),
+        RunCommand::Undelivered => match &state.phase {
+            RunPhase::Running(claim) if claim.begun => Ok(lost(state, now)),
+            RunPhase::Running(_) => Ok(requeued(state, state.attempt - 1, "undelivered", now)),
+            RunPhase::Pending { .. } => Err(RunRefusal::NotRunning),
+            RunPhase::Ended { .. } => Err(RunRefusal::Ended),
         },
-        Command::Cancel { outcome } => cancel(state, *outcome),
-        Command::Ask { by, what, lease } => {
+        RunCommand::Cancel { outcome } => cancel(state, *outcome),
+        RunCommand::Ask { by, what, lease } => {
             let claim = held(state, *by)?;
             let lease_until = claim.lease_until.max(now.plus(*lease));
             let renewed = Claim { lease_until, begun: true, ..claim.clone() };
             Ok(waiting(state, renewed, claim.waits.plus(*what, *lease, now), now))
         }
-        Command::Answer { what } => match &state.phase {
-            Phase::Running(claim) => Ok(waiting(state, claim.clone(), claim.waits.minus(*what, now), now)),
-            Phase::Pending { .. } => Err(Refusal::NotRunning),
-            Phase::Ended { .. } => Err(Refusal::Ended),
+        RunCommand::Answer { what } => match &state.phase {
+            RunPhase::Running(claim) => Ok(waiting(state, claim.clone(), claim.waits.minus(*what, now), now)),
+            RunPhase::Pending { .. } => Err(RunRefusal::NotRunning),
+            RunPhase::Ended { .. } => Err(RunRefusal::Ended),
         },
-        Command::Halt { code } => match &state.phase {
-            Phase::Pending { .. } | Phase::Running(_) => Ok(failed(state, *code)),
-            Phase::Ended { .. } => Err(Refusal::Ended),
+        RunCommand::Halt { code } => match &state.phase {
+            RunPhase::Pending { .. } | RunPhase::Running(_) => Ok(failed(state, *code)),
+            RunPhase::Ended { .. } => Err(RunRefusal::Ended),
         },
-        Command::Lose => match &state.phase {
-            Phase::Running(_) => Ok(lost(state, now)),
-            Phase::Pending { .. } => Err(Refusal::NotRunning),
-            Phase::Ended { .. } => Err(Refusal::Ended),
+        RunCommand::Lose => match &state.phase {
+            RunPhase::Running(_) => Ok(lost(state, now)),
+            RunPhase::Pending { .. } => Err(RunRefusal::NotRunning),
+            RunPhase::Ended { .. } => Err(RunRefusal::Ended),
         },
-        Command::Tick => Ok(tick(state, now)),
+        RunCommand::Tick => Ok(tick(state, now)),
     }
 }
 
 /// When the run wants to be looked at again, if nothing else happens before.
-pub fn next_deadline(state: &State) -> Option<Timestamp> {
+pub fn next_deadline(state: &RunLifecycle) -> Option<Timestamp> {
     match &state.phase {
-        Phase::Pending { expires_at } => Some(*expires_at),
-        Phase::Running(claim) => times_out_at(state, claim).map(|at| at.min(claim.lease_until)),
-        Phase::Ended { .. } => None,
+        RunPhase::Pending { expires_at } => Some(*expires_at),
+        RunPhase::Running(claim) => times_out_at(state, claim).map(|at| at.min(claim.lease_until)),
+        RunPhase::Ended { .. } => None,
     }
 }
 
-fn claim(state: &State, runtime: RuntimeId, lease: Duration, now: Timestamp) -> Result<Transition, Refusal> {
+fn claim(
+    state: &RunLifecycle,
+    runtime: RuntimeId,
+    lease: Duration,
+    now: Timestamp,
+) -> Result<RunTransition, RunRefusal> {
     match &state.phase {
-        Phase::Pending { expires_at } if *expires_at > now => {
+        RunPhase::Pending { expires_at } if *expires_at > now => {
             let lease_until = now.plus(lease);
-            let claim = Claim { runtime, claimed_at: now, lease_until, waits: Waits::default(), begun: false };
-            let state = State {
-                phase: Phase::Running(claim),
+            let claim = Claim { runtime, claimed_at: now, lease_until, waits: RunWaits::default(), begun: false };
+            let state = RunLifecycle {
+                phase: RunPhase::Running(claim),
                 epoch: state.epoch + 1,
                 attempt: state.attempt + 1,
                 limits: state.limits,
             };
-            Ok(Transition { state, event: Some(Event::Claimed) })
+            Ok(RunTransition { state, event: Some(LifecycleEvent::Claimed) })
         }
-        Phase::Pending { .. } | Phase::Running(_) => Err(Refusal::NotPending),
-        Phase::Ended { .. } => Err(Refusal::Ended),
+        RunPhase::Pending { .. } | RunPhase::Running(_) => Err(RunRefusal::NotPending),
+        RunPhase::Ended { .. } => Err(RunRefusal::Ended),
     }
 }
 
 /// The claim that `by` holds.
-fn held(state: &State, by: Worker) -> Result<&Claim, Refusal> {
+fn held(state: &RunLifecycle, by: WorkerRef) -> Result<&Claim, RunRefusal> {
     if by.epoch.is_some_and(|epoch| epoch != state.epoch) {
-        return Err(Refusal::StaleEpoch);
+        return Err(RunRefusal::StaleEpoch);
     }
     match (&state.phase, by.epoch) {
-        (Phase::Running(claim), _) if claim.runtime == by.runtime => Ok(claim),
-        (Phase::Running(_), _) | (Phase::Pending { .. }, Some(_)) => Err(Refusal::StaleEpoch),
-        (Phase::Pending { .. }, None) => Err(Refusal::NotRunning),
-        (Phase::Ended { .. }, _) => Err(Refusal::Ended),
+        (RunPhase::Running(claim), _) if claim.runtime == by.runtime => Ok(claim),
+        (RunPhase::Running(_), _) | (RunPhase::Pending { .. }, Some(_)) => Err(RunRefusal::StaleEpoch),
+        (RunPhase::Pending { .. }, None) => Err(RunRefusal::NotRunning),
+        (RunPhase::Ended { .. }, _) => Err(RunRefusal::Ended),
     }
 }
 
-fn renewed(state: &State, claim: &Claim, lease: Duration, now: Timestamp) -> Transition {
+fn renewed(state: &RunLifecycle, claim: &Claim, lease: Duration, now: Timestamp) -> RunTransition {
     let lease_until = claim.lease_until.max(now.plus(lease));
     let claim = Claim { lease_until, ..claim.clone() };
-    Transition { state: State { phase: Phase::Running(claim), ..state.clone() }, event: None }
+    RunTransition { state: RunLifecycle { phase: RunPhase::Running(claim), ..state.clone() }, event: None }
 }
 
-fn waiting(state: &State, claim: Claim, waits: Waits, now: Timestamp) -> Transition {
+fn waiting(state: &RunLifecycle, claim: Claim, waits: RunWaits, now: Timestamp) -> RunTransition {
     let (before, after) = (claim.waits.waiting(), waits.waiting());
-    let event = (before != after).then_some(Event::Waiting { waiting: after });
+    let event = (before != after).then_some(LifecycleEvent::Waiting { waiting: after });
     let lease_until = match (before, after) {
         (Some(_), None) => claim.lease_until.max(now.plus(waits.lease)),
         _ => claim.lease_until,
     };
-    let phase = Phase::Running(Claim { waits, lease_until, ..claim });
-    Transition { state: State { phase, ..state.clone() }, event }
+    let phase = RunPhase::Running(Claim { waits, lease_until, ..claim });
+    RunTransition { state: RunLifecycle { phase, ..state.clone() }, event }
 }
 
-fn finish(state: &State, by: Worker, ending: Ending, outcome: Digest, event: Event) -> Result<Transition, Refusal> {
+fn finish(
+    state: &RunLifecycle,
+    by: WorkerRef,
+    ending: RunEnd,
+    outcome: OutcomeDigest,
+    event: LifecycleEvent,
+) -> Result<RunTransition, RunRefusal> {
     match held(state, by) {
         Ok(_) => Ok(ended(state, ending, outcome, event)),
         // The same report again: the first answer was lost on the way.
-        Err(Refusal::Ended) if state.phase == (Phase::Ended { ending, outcome }) => {
-            Ok(Transition { state: state.clone(), event: None })
+        Err(RunRefusal::Ended) if state.phase == (RunPhase::Ended { ending, outcome }) => {
+            Ok(RunTransition { state: state.clone(), event: None })
         }
         Err(refusal) => Err(refusal),
     }
 }
 
-fn cancel(state: &State, outcome: Digest) -> Result<Transition, Refusal> {
+fn cancel(state: &RunLifecycle, outcome: OutcomeDigest) -> Result<RunTransition, RunRefusal> {
     match &state.phase {
-        Phase::Pending { .. } | Phase::Running(_) => Ok(ended(state, Ending::Cancelled, outcome, Event::Cancelled)),
-        Phase::Ended { ending: Ending::Cancelled, .. } => Ok(Transition { state: state.clone(), event: None }),
-        Phase::Ended { ending: Ending::Completed | Ending::Failed, .. } => Err(Refusal::Ended),
+        RunPhase::Pending { .. } | RunPhase::Running(_) => {
+            Ok(ended(state, RunEnd::Cancelled, outcome, LifecycleEvent::Cancelled))
+        }
+        RunPhase::Ended { ending: RunEnd::Cancelled, .. } => Ok(RunTransition { state: state.clone(), event: None }),
+        RunPhase::Ended { ending: RunEnd::Completed | RunEnd::Failed, .. } => Err(RunRefusal::Ended),
     }
 }
 
-fn lost(state: &State, now: Timestamp) -> Transition {
+fn lost(state: &RunLifecycle, now: Timestamp) -> RunTransition {
     if state.attempt < state.limits.max_attempts {
         requeued(state, state.attempt, "runtime_lost", now)
     } else {
@@ -348,80 +363,86 @@ fn lost(state: &State, now: Timestamp) -> Transition {
     }
 }
 
-fn tick(state: &State, now: Timestamp) -> Transition {
+fn tick(state: &RunLifecycle, now: Timestamp) -> RunTransition {
     match &state.phase {
-        Phase::Pending { expires_at } if *expires_at <= now => failed(state, FailureCode::Expired),
-        Phase::Running(claim) if times_out_at(state, claim).is_some_and(|at| at <= now) => {
+        RunPhase::Pending { expires_at } if *expires_at <= now => failed(state, FailureCode::Expired),
+        RunPhase::Running(claim) if times_out_at(state, claim).is_some_and(|at| at <= now) => {
             failed(state, FailureCode::TimedOut)
         }
-        Phase::Running(claim) if claim.waits.waiting().is_none() && claim.lease_until <= now => lost(state, now),
-        Phase::Pending { .. } | Phase::Running(_) | Phase::Ended { .. } => {
-            Transition { state: state.clone(), event: None }
+        RunPhase::Running(claim) if claim.waits.waiting().is_none() && claim.lease_until <= now => lost(state, now),
+        RunPhase::Pending { .. } | RunPhase::Running(_) | RunPhase::Ended { .. } => {
+            RunTransition { state: state.clone(), event: None }
         }
     }
 }
 
 /// `None` while the run waits: the time-out counts only time that is not spent waiting.
-fn times_out_at(state: &State, claim: &Claim) -> Option<Timestamp> {
+fn times_out_at(state: &RunLifecycle, claim: &Claim) -> Option<Timestamp> {
     let waits = claim.waits;
     waits.waiting().is_none().then(|| claim.claimed_at.plus(state.limits.timeout).plus(waits.waited))
 }
 
-fn requeued(state: &State, attempt: i64, reason: &'static str, now: Timestamp) -> Transition {
-    let phase = Phase::Pending { expires_at: now.plus(state.limits.queue_ttl) };
-    Transition { state: State { phase, attempt, ..state.clone() }, event: Some(Event::Requeued { reason }) }
+fn requeued(state: &RunLifecycle, attempt: i64, reason: &'static str, now: Timestamp) -> RunTransition {
+    let phase = RunPhase::Pending { expires_at: now.plus(state.limits.queue_ttl) };
+    RunTransition {
+        state: RunLifecycle { phase, attempt, ..state.clone() },
+        event: Some(LifecycleEvent::Requeued { reason }),
+    }
 }
 
 /// A failure that the rules themselves decide; no worker can have reported its digest.
-fn failed(state: &State, code: FailureCode) -> Transition {
-    ended(state, Ending::Failed, Digest([0; 16]), Event::Failed { code })
+fn failed(state: &RunLifecycle, code: FailureCode) -> RunTransition {
+    ended(state, RunEnd::Failed, OutcomeDigest([0; 16]), LifecycleEvent::Failed { code })
 }
 
-fn ended(state: &State, ending: Ending, outcome: Digest, event: Event) -> Transition {
-    Transition { state: State { phase: Phase::Ended { ending, outcome }, ..state.clone() }, event: Some(event) }
+fn ended(state: &RunLifecycle, ending: RunEnd, outcome: OutcomeDigest, event: LifecycleEvent) -> RunTransition {
+    RunTransition {
+        state: RunLifecycle { phase: RunPhase::Ended { ending, outcome }, ..state.clone() },
+        event: Some(event),
+    }
 }
 
-// === impl State ===
+// === impl RunLifecycle ===
 
-impl State {
-    pub fn created(limits: Limits, now: Timestamp) -> Self {
-        Self { phase: Phase::Pending { expires_at: now.plus(limits.queue_ttl) }, epoch: 0, attempt: 0, limits }
+impl RunLifecycle {
+    pub fn created(limits: RunLimits, now: Timestamp) -> Self {
+        Self { phase: RunPhase::Pending { expires_at: now.plus(limits.queue_ttl) }, epoch: 0, attempt: 0, limits }
     }
 
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> RunStatus {
         match self.phase {
-            Phase::Pending { .. } => Status::Pending,
-            Phase::Running(_) => Status::Running,
-            Phase::Ended { ending: Ending::Completed, .. } => Status::Completed,
-            Phase::Ended { ending: Ending::Failed, .. } => Status::Failed,
-            Phase::Ended { ending: Ending::Cancelled, .. } => Status::Cancelled,
+            RunPhase::Pending { .. } => RunStatus::Pending,
+            RunPhase::Running(_) => RunStatus::Running,
+            RunPhase::Ended { ending: RunEnd::Completed, .. } => RunStatus::Completed,
+            RunPhase::Ended { ending: RunEnd::Failed, .. } => RunStatus::Failed,
+            RunPhase::Ended { ending: RunEnd::Cancelled, .. } => RunStatus::Cancelled,
         }
     }
 
     pub fn claim(&self) -> Option<&Claim> {
         match &self.phase {
-            Phase::Running(claim) => Some(claim),
-            Phase::Pending { .. } | Phase::Ended { .. } => None,
+            RunPhase::Running(claim) => Some(claim),
+            RunPhase::Pending { .. } | RunPhase::Ended { .. } => None,
         }
     }
 
-    pub fn waiting(&self) -> Option<Waiting> {
+    pub fn waiting(&self) -> Option<WaitReason> {
         self.claim().and_then(|claim| claim.waits.waiting())
     }
 }
 
-// === impl Waits ===
+// === impl RunWaits ===
 
-impl Waits {
-    pub const fn waiting(self) -> Option<Waiting> {
+impl RunWaits {
+    pub const fn waiting(self) -> Option<WaitReason> {
         match self {
-            Self { approvals: 1.., .. } => Some(Waiting::Approval),
-            Self { inputs: 1.., .. } => Some(Waiting::Input),
+            Self { approvals: 1.., .. } => Some(WaitReason::Approval),
+            Self { inputs: 1.., .. } => Some(WaitReason::Input),
             Self { .. } => None,
         }
     }
 
-    fn plus(mut self, what: Waiting, lease: Duration, now: Timestamp) -> Self {
+    fn plus(mut self, what: WaitReason, lease: Duration, now: Timestamp) -> Self {
         let before = self.waiting();
         let count = self.count(what);
         *count = count.saturating_add(1);
@@ -429,14 +450,14 @@ impl Waits {
         self.turned(before, now)
     }
 
-    fn minus(mut self, what: Waiting, now: Timestamp) -> Self {
+    fn minus(mut self, what: WaitReason, now: Timestamp) -> Self {
         let before = self.waiting();
         let count = self.count(what);
         *count = count.saturating_sub(1);
         self.turned(before, now)
     }
 
-    fn turned(mut self, before: Option<Waiting>, now: Timestamp) -> Self {
+    fn turned(mut self, before: Option<WaitReason>, now: Timestamp) -> Self {
         if self.waiting() != before {
             if let (Some(_), Some(since)) = (before, self.since) {
                 self.waited += now.since(since);
@@ -446,17 +467,17 @@ impl Waits {
         self
     }
 
-    const fn count(&mut self, what: Waiting) -> &mut u32 {
+    const fn count(&mut self, what: WaitReason) -> &mut u32 {
         match what {
-            Waiting::Approval => &mut self.approvals,
-            Waiting::Input => &mut self.inputs,
+            WaitReason::Approval => &mut self.approvals,
+            WaitReason::Input => &mut self.inputs,
         }
     }
 }
 
-// === impl Waiting ===
+// === impl WaitReason ===
 
-impl Waiting {
+impl WaitReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -465,9 +486,9 @@ impl Waiting {
     }
 }
 
-// === impl Status ===
+// === impl RunStatus ===
 
-impl Status {
+impl RunStatus {
     pub const ALL: [Self; 5] = [Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
 
     pub const fn as_str(self) -> &'static str {
@@ -556,9 +577,9 @@ impl FailureCode {
     }
 }
 
-// === impl Event ===
+// === impl LifecycleEvent ===
 
-impl Event {
+impl LifecycleEvent {
     pub const fn kind(self) -> EventKind {
         match self {
             Self::Claimed => EventKind::TaskClaimed,

@@ -45,7 +45,7 @@ pub struct AccessDecision {
     pub agent: String,
     pub object: String,
     pub allowed: bool,
-    pub because: Because,
+    pub because: AccessReason,
     /// The pattern that decided, where one did.
     pub rule: Option<String>,
 }
@@ -54,7 +54,7 @@ pub struct AccessDecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = AccessReason)]
-pub enum Because {
+pub enum AccessReason {
     /// A pattern of `can_access` or `cannot_access`.
     Rule,
     /// It belongs to the agent's own user, or is an agent that belongs to nobody.

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 pub use crate::wire::event::ArtifactChange;
 use crate::{
     ConversationId, Json, RunId, Timestamp, WorkspaceId,
-    rules::permission::Scope,
+    rules::permission::DecisionScope,
     wire::run::{OutputArtifact, OutputMessage, OutputReply},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Health {
+pub struct AdapterHealth {
     pub ok: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<Host>,
+    pub host: Option<HostInfo>,
     /// Whether the agent asks before it takes a risky step (`permission` of the stream). One that does not say so does not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asks: bool,
@@ -34,7 +34,7 @@ pub struct Health {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Host {
+pub struct HostInfo {
     #[serde(rename = "type")]
     pub kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ pub struct RunTask {
     pub sandbox: Option<Json>,
     /// Tools that the agent may use to put other agents to work, for as long as this run lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mcp: Option<Tools>,
+    pub mcp: Option<RunTools>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     /// What came with the task as artifacts, fetched by the runtime: parts of the message whose `url` is `artifact:art_…`.
@@ -86,7 +86,7 @@ pub struct TaskFile {
 
 /// An MCP server over HTTP, and the bearer token that it wants of this run.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tools {
+pub struct RunTools {
     pub url: String,
     pub token: String,
 }
@@ -173,7 +173,7 @@ pub mod event {
 
 /// Data of `progress`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct AdapterProgress {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,13 +185,13 @@ pub struct Progress {
 
 /// Data of `chunk` and `thought`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Text {
+pub struct AdapterText {
     pub text: String,
 }
 
 /// Data of `log`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogLine {
+pub struct AdapterLogLine {
     #[serde(default = "info")]
     pub level: String,
     pub message: String,
@@ -202,7 +202,7 @@ pub struct LogLine {
 
 /// Data of `permission`: may the agent take this step?
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PermissionAsked {
+pub struct AdapterPermissionRequest {
     /// The adapter's own name for the question, unique within the run.
     pub id: String,
     /// The tool, process or action.
@@ -227,18 +227,18 @@ pub struct PermissionAsked {
 
 /// The body of `POST /run-task/{task_run_id}/permission/{id}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PermissionGiven {
+pub struct AdapterPermissionDecision {
     pub approved: bool,
     /// How far the person's answer reaches, for agents that remember it; they may ask again all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scope: Option<Scope>,
+    pub scope: Option<DecisionScope>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
 }
 
 /// Data of `input_required`: the agent wants to hear something from its caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InputAsked {
+pub struct AdapterInputRequest {
     /// The adapter's own name for the question; needed only where several may be open at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -249,7 +249,7 @@ pub struct InputAsked {
 
 /// The body of `POST /run-task/{task_run_id}/input`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InputGiven {
+pub struct AdapterInputAnswer {
     /// Of the question that it answers; missing when the question had none, or nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -264,9 +264,9 @@ fn info() -> String {
     "info".to_owned()
 }
 
-// === impl LogLine ===
+// === impl AdapterLogLine ===
 
-impl LogLine {
+impl AdapterLogLine {
     /// What the caller said did not reach the agent.
     pub const INPUT_UNHEARD: &str = "input_unheard";
 
@@ -275,17 +275,17 @@ impl LogLine {
     }
 }
 
-// === impl Tools ===
+// === impl RunTools ===
 
-impl fmt::Debug for Tools {
+impl fmt::Debug for RunTools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tools").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
-// === impl Health ===
+// === impl AdapterHealth ===
 
-impl Health {
+impl AdapterHealth {
     /// Whether the adapter executes the run now.
     pub fn executes(&self, run: RunId) -> bool {
         self.running == Some(run) || self.also_running.contains(&run)
@@ -297,9 +297,9 @@ impl Health {
     }
 }
 
-// === impl PermissionAsked ===
+// === impl AdapterPermissionRequest ===
 
-impl PermissionAsked {
+impl AdapterPermissionRequest {
     /// A question of which nothing more is known.
     pub fn new(id: impl Into<String>, tool: impl Into<String>, input: Json) -> Self {
         Self {

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::{ArtifactId, RunId, Timestamp, WorkspaceId};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Artifact {
+pub struct WorkspaceArtifact {
     pub artifact_id: ArtifactId,
     pub workspace_id: WorkspaceId,
     pub name: String,
@@ -21,6 +21,6 @@ pub struct Artifact {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ArtifactList {
-    pub artifacts: Vec<Artifact>,
+    pub artifacts: Vec<WorkspaceArtifact>,
     pub next_cursor: Option<String>,
 }

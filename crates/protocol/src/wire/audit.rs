@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{TenantId, Timestamp, log::Row, wire::token::PublicKey};
+use crate::{TenantId, Timestamp, log::LogRow, wire::token::PublicKey};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditPage {
-    pub events: Vec<Row>,
+    pub events: Vec<LogRow>,
     /// Pass it as `after` to go on.
     pub next: i64,
     /// The newest seq of the log.

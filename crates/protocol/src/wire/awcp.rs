@@ -19,46 +19,46 @@ pub const VERSION: &str = "1";
 pub const SSHFS: &str = "sshfs";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Message {
-    Invite(Invite),
-    Accept(Accept),
-    Start(Start),
-    Done(Done),
-    Error(Error),
+pub enum AwcpMessage {
+    Invite(AwcpInvite),
+    Accept(AwcpAccept),
+    Start(AwcpStart),
+    Done(AwcpDone),
+    Error(AwcpError),
 }
 
 /// Host → remote: would you do this, in a folder of mine? Nothing in it is of use to anybody else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Invite {
+pub struct AwcpInvite {
     /// Whatever the host calls it.
     pub delegation_id: String,
-    pub task: Task,
-    pub lease: Offer,
-    pub workspace: Workspace,
+    pub task: AwcpTask,
+    pub lease: LeaseOffer,
+    pub workspace: OfferedWorkspace,
     #[serde(default)]
-    pub requirements: Requirements,
+    pub requirements: LeaseRequirements,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Task {
+pub struct AwcpTask {
     pub description: String,
     pub prompt: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
+pub struct LeaseOffer {
     pub ttl_seconds: u64,
     pub access_mode: AccessMode,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Workspace {
+pub struct OfferedWorkspace {
     /// A name for people, never a path.
     pub export_name: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Requirements {
+pub struct LeaseRequirements {
     #[serde(default = "yes")]
     pub needs_mount_client: bool,
     #[serde(default = "sshfs")]
@@ -70,7 +70,7 @@ pub struct Requirements {
 
 /// Remote → host: yes, here, and on these terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accept {
+pub struct AwcpAccept {
     pub delegation_id: String,
     pub remote_mount: RemoteMount,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,14 +108,14 @@ pub struct SandboxProfile {
 
 /// Host → remote: here is the folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Start {
+pub struct AwcpStart {
     pub delegation_id: String,
-    pub lease: Lease,
-    pub mount: Mount,
+    pub lease: AwcpLease,
+    pub mount: AwcpMount,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lease {
+pub struct AwcpLease {
     /// By the host's clock.
     pub expires_at: Timestamp,
     /// The same as a length of time, from when START arrives: the two clocks need not agree.
@@ -125,12 +125,12 @@ pub struct Lease {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mount {
+pub struct AwcpMount {
     pub transport: String,
-    pub endpoint: Endpoint,
+    pub endpoint: SshEndpoint,
     /// Names the export to its server; it is no path.
     pub export_locator: String,
-    pub credential: Credential,
+    pub credential: SshCredential,
     /// The server's public key, as OpenSSH writes it. No other server is spoken to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
@@ -140,17 +140,17 @@ pub struct Mount {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Endpoint {
+pub struct SshEndpoint {
     pub host: String,
     pub port: u16,
     pub user: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tunnel: Option<Tunnel>,
+    pub tunnel: Option<TunnelAccess>,
 }
 
 /// The way through a hub, for two ends that cannot reach each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tunnel {
+pub struct TunnelAccess {
     /// `ws://` or `wss://`.
     pub url: String,
     /// [`REDACTED`] where a hub keeps it.
@@ -160,7 +160,7 @@ pub struct Tunnel {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Credential {
+pub enum SshCredential {
     /// The remote made the key itself, and nothing has to travel.
     ClientKey,
     /// For a remote that sent none: a private key in OpenSSH's form, good for this lease alone.
@@ -172,7 +172,7 @@ pub enum Credential {
 
 /// Remote → host: it is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {
+pub struct AwcpDone {
     pub delegation_id: String,
     pub final_summary: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -186,9 +186,9 @@ pub struct Done {
 
 /// Either → the other: it will not be, or be no more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Error {
+pub struct AwcpError {
     pub delegation_id: String,
-    pub code: ErrorCode,
+    pub code: AwcpErrorCode,
     pub message: String,
     #[serde(default)]
     pub hint: String,
@@ -204,7 +204,7 @@ pub enum AccessMode {
 /// The seed's codes and `EXPIRED`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ToSchema)]
 #[schema(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum ErrorCode {
+pub enum AwcpErrorCode {
     Declined,
     DepMissing,
     MountpointDenied,
@@ -218,7 +218,7 @@ pub enum ErrorCode {
 
 /// Why a data part is not a message of AWCP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum AwcpParseError {
     #[error("the message has no data part with `awcp`")]
     NoAwcp,
     #[error("the message has more than one data part with `awcp`")]
@@ -235,13 +235,13 @@ pub enum Unreadable {
 pub const REDACTED: &str = "***";
 
 #[derive(Deserialize)]
-struct Envelope {
+struct AwcpEnvelope {
     #[serde(default)]
     awcp: Option<Json>,
 }
 
 #[derive(Deserialize)]
-struct Peek {
+struct AwcpHeader {
     #[serde(default)]
     version: Option<Json>,
     #[serde(default, rename = "type")]
@@ -249,12 +249,12 @@ struct Peek {
 }
 
 #[derive(Serialize)]
-struct Written<'a, T> {
-    awcp: Typed<'a, T>,
+struct OutgoingAwcp<'a, T> {
+    awcp: TypedAwcpBody<'a, T>,
 }
 
 #[derive(Serialize)]
-struct Typed<'a, T> {
+struct TypedAwcpBody<'a, T> {
     version: &'static str,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -274,9 +274,9 @@ fn expose<S: serde::Serializer>(secret: &Secret<String>, serializer: S) -> Resul
     serializer.serialize_str(secret.expose())
 }
 
-// === impl Message ===
+// === impl AwcpMessage ===
 
-impl Message {
+impl AwcpMessage {
     pub fn delegation(&self) -> &str {
         match self {
             Self::Invite(invite) => &invite.delegation_id,
@@ -313,18 +313,18 @@ impl Message {
     }
 
     /// From the data of one part.
-    pub fn read(data: &Json) -> Result<Self, Unreadable> {
-        let invalid = |error: serde_json::Error| Unreadable::Invalid(error.to_string());
-        let envelope = data.is_object().then(|| data.parse::<Envelope>().ok()).flatten();
-        let Some(awcp) = envelope.and_then(|envelope| envelope.awcp) else { return Err(Unreadable::NoAwcp) };
-        let Peek { version, kind } = awcp.parse().map_err(invalid)?;
+    pub fn read(data: &Json) -> Result<Self, AwcpParseError> {
+        let invalid = |error: serde_json::Error| AwcpParseError::Invalid(error.to_string());
+        let envelope = data.is_object().then(|| data.parse::<AwcpEnvelope>().ok()).flatten();
+        let Some(awcp) = envelope.and_then(|envelope| envelope.awcp) else { return Err(AwcpParseError::NoAwcp) };
+        let AwcpHeader { version, kind } = awcp.parse().map_err(invalid)?;
         // Some write the number.
         let version = version.map_or_else(|| VERSION.to_owned(), |version| version.get().trim_matches('"').to_owned());
         if version != VERSION {
-            return Err(Unreadable::Version(version));
+            return Err(AwcpParseError::Version(version));
         }
-        fn body<T: DeserializeOwned>(awcp: &Json) -> Result<T, Unreadable> {
-            awcp.parse().map_err(|error| Unreadable::Invalid(error.to_string()))
+        fn body<T: DeserializeOwned>(awcp: &Json) -> Result<T, AwcpParseError> {
+            awcp.parse().map_err(|error| AwcpParseError::Invalid(error.to_string()))
         }
         match kind.as_deref() {
             Some("INVITE") => body(&awcp).map(Self::Invite),
@@ -332,48 +332,48 @@ impl Message {
             Some("START") => body(&awcp).map(Self::Start),
             Some("DONE") => body(&awcp).map(Self::Done),
             Some("ERROR") => body(&awcp).map(Self::Error),
-            other => Err(Unreadable::Type(other.unwrap_or_default().to_owned())),
+            other => Err(AwcpParseError::Type(other.unwrap_or_default().to_owned())),
         }
     }
 
     /// The one message of AWCP among the parts of a message, status or artifact.
-    pub fn among(parts: &[a2a::Part]) -> Result<Self, Unreadable> {
+    pub fn among(parts: &[a2a::Part]) -> Result<Self, AwcpParseError> {
         let mut found = None;
         for part in parts {
-            let a2a::Content::Data(data) = &part.content else { continue };
+            let a2a::PartContent::Data(data) = &part.content else { continue };
             match Self::read(data) {
-                Err(Unreadable::NoAwcp) => {}
+                Err(AwcpParseError::NoAwcp) => {}
                 read if found.is_none() => found = Some(read),
-                _ => return Err(Unreadable::SeveralAwcp),
+                _ => return Err(AwcpParseError::SeveralAwcp),
             }
         }
-        found.unwrap_or(Err(Unreadable::NoAwcp))
+        found.unwrap_or(Err(AwcpParseError::NoAwcp))
     }
 }
 
 fn written<T: Serialize>(kind: &'static str, body: &T) -> Json {
-    Json::of(&Written { awcp: Typed { version: VERSION, kind, body } })
+    Json::of(&OutgoingAwcp { awcp: TypedAwcpBody { version: VERSION, kind, body } })
 }
 
-// === impl Lease ===
+// === impl AwcpLease ===
 
-impl Lease {
+impl AwcpLease {
     /// When a lease that begins now is over, by the clock of whoever asks.
     pub fn ends_at(&self, now: Timestamp) -> Timestamp {
         self.ttl_seconds.map_or(self.expires_at, |seconds| now.plus(std::time::Duration::from_secs(seconds)))
     }
 }
 
-// === impl Requirements ===
+// === impl LeaseRequirements ===
 
-impl Requirements {
+impl LeaseRequirements {
     /// Whether the work cannot be done without git.
     pub fn wants_git(&self) -> bool {
         self.needs_git.as_ref().is_some_and(|needs| matches!(needs.get(), "true" | "\"required\""))
     }
 }
 
-impl Default for Requirements {
+impl Default for LeaseRequirements {
     fn default() -> Self {
         Self { needs_mount_client: true, mount_transport: sshfs(), needs_git: None }
     }
@@ -386,11 +386,11 @@ impl SandboxProfile {
     pub const NOTHING: Self = Self { cwd_only: false, allow_network: true, allow_exec: true };
 }
 
-// === impl Error ===
+// === impl AwcpError ===
 
-impl Error {
+impl AwcpError {
     /// With the hint that every error of its code has.
-    pub fn new(delegation: &str, code: ErrorCode, message: impl Into<String>) -> Self {
+    pub fn new(delegation: &str, code: AwcpErrorCode, message: impl Into<String>) -> Self {
         Self { delegation_id: delegation.to_owned(), code, message: message.into(), hint: code.hint().to_owned() }
     }
 }
@@ -424,9 +424,9 @@ impl FromStr for AccessMode {
     }
 }
 
-// === impl ErrorCode ===
+// === impl AwcpErrorCode ===
 
-impl ErrorCode {
+impl AwcpErrorCode {
     pub const ALL: [Self; 9] = [
         Self::Declined,
         Self::DepMissing,
@@ -479,13 +479,13 @@ impl ErrorCode {
     }
 }
 
-impl Serialize for ErrorCode {
+impl Serialize for AwcpErrorCode {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
     }
 }
 
-impl<'de> Deserialize<'de> for ErrorCode {
+impl<'de> Deserialize<'de> for AwcpErrorCode {
     /// A code that nobody knows here is a task that failed; the message says how.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
@@ -493,7 +493,7 @@ impl<'de> Deserialize<'de> for ErrorCode {
     }
 }
 
-impl fmt::Display for ErrorCode {
+impl fmt::Display for AwcpErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

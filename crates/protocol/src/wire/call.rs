@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
     ConversationId, Json, RunId,
-    id::{ParseError, parse_uuid},
+    id::{IdParseError, parse_uuid},
     wire::{
         a2a::Part,
         run::{CallbackEvent, Sandbox},
@@ -20,9 +20,9 @@ use crate::{
     },
 };
 
-pub use frame::{Message, Progress, Said, said};
-pub use result::{Answer, CallResult, CallStatus, Completed, Failed, Stats};
-pub use task::{CallInput, Task, TaskBody, TaskHeader, TaskRequest, TaskState};
+pub use frame::{CallEvent, CallMessage, CallProgress, call_event};
+pub use result::{CallAnswer, CallCompletedData, CallFailedData, CallResult, CallStats, CallStatus};
+pub use task::{CallInput, CallTask, CallTaskBody, CallTaskHeader, CallTaskRequest, CallTaskState};
 
 /// The name of a run in the call API: `a2a-` and the run's uuid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,9 +108,9 @@ impl fmt::Debug for CallId {
 
 /// The run's own id is understood as well.
 impl FromStr for CallId {
-    type Err = ParseError;
+    type Err = IdParseError;
 
-    fn from_str(text: &str) -> Result<Self, ParseError> {
+    fn from_str(text: &str) -> Result<Self, IdParseError> {
         if text.starts_with(RunId::PREFIX) {
             return text.parse().map(Self);
         }

@@ -31,7 +31,7 @@ pub enum PeerRole {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Connection {
+pub enum ConnectionState {
     Connected,
     Disconnected,
 }
@@ -52,7 +52,7 @@ pub struct Channel {
     pub resume_token_ref: Option<String>,
     pub native_protocol: Option<String>,
     pub agent_card_ref: Option<String>,
-    pub status: Connection,
+    pub status: ConnectionState,
     pub agent_id: Option<AgentId>,
     pub runtime_id: Option<RuntimeId>,
     /// Where the peer connected from.
@@ -128,5 +128,5 @@ words! {
         InProcess "in_process", Custom "custom";
     PeerRole: Client "client", Host "host", Worker "worker", RemoteRuntime "remote_runtime", PeerAgent "peer_agent",
         ToolServer "tool_server";
-    Connection: Connected "connected", Disconnected "disconnected";
+    ConnectionState: Connected "connected", Disconnected "disconnected";
 }

@@ -42,16 +42,16 @@ pub struct AddMessageRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = MessageRole)]
-pub enum Role {
+pub enum MessageRole {
     User,
     Agent,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Message {
+pub struct ConversationMessage {
     /// `msg_…`, or the run's id with `/input` or `/result` for what a run said.
     pub message_id: String,
-    pub role: Role,
+    pub role: MessageRole,
     pub author: String,
     pub text: String,
     pub metadata: Option<Json>,
@@ -61,6 +61,6 @@ pub struct Message {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MessageList {
-    pub messages: Vec<Message>,
+    pub messages: Vec<ConversationMessage>,
     pub next_cursor: Option<String>,
 }

@@ -6,9 +6,9 @@ use utoipa::ToSchema;
 
 use crate::{
     DelegationId, Timestamp,
-    rules::delegation::{Status, Terms},
+    rules::delegation::{DelegationStatus, LeaseTerms},
     wire::{
-        awcp::{AccessMode, ErrorCode},
+        awcp::{AccessMode, AwcpErrorCode},
         output::OutputLocation,
     },
 };
@@ -16,7 +16,7 @@ use crate::{
 /// `POST /v1/delegations` of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Delegate {
+pub struct DelegateRequest {
     pub description: String,
     pub prompt: String,
     pub peer_url: String,
@@ -43,7 +43,7 @@ pub struct Delegate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delegation {
     pub delegation_id: DelegationId,
-    pub status: Status,
+    pub status: DelegationStatus,
     pub description: String,
     pub peer_url: String,
     pub workspace_dir: String,
@@ -75,17 +75,22 @@ pub struct Delegation {
     #[serde(default)]
     pub revision: u64,
     #[serde(default)]
-    pub result: Option<Outcome>,
+    pub result: Option<DelegationOutcome>,
     #[serde(default)]
-    pub changes: Option<Changes>,
+    pub changes: Option<FolderChanges>,
 }
 
 impl Delegation {
     /// One that nothing has happened to yet, on the terms that were asked for.
-    pub fn of(request: &Delegate, terms: Terms, delegation_id: DelegationId, created_at: Timestamp) -> Self {
+    pub fn of(
+        request: &DelegateRequest,
+        terms: LeaseTerms,
+        delegation_id: DelegationId,
+        created_at: Timestamp,
+    ) -> Self {
         Self {
             delegation_id,
-            status: Status::Created,
+            status: DelegationStatus::Created,
             description: request.description.clone(),
             peer_url: request.peer_url.clone(),
             workspace_dir: request.workspace_dir.clone(),
@@ -109,7 +114,7 @@ impl Delegation {
 
 /// How it ended: `result.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Outcome {
+pub struct DelegationOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_summary: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -120,19 +125,19 @@ pub struct Outcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_output: Option<OutputLocation>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Failure>,
+    pub error: Option<DelegationFailure>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Failure {
-    pub code: ErrorCode,
+pub struct DelegationFailure {
+    pub code: AwcpErrorCode,
     pub message: String,
     pub hint: String,
 }
 
 /// What the folder's owner finds changed. Paths are relative to the folder; bytes that are no UTF-8 are shown as `\xNN`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Changes {
+pub struct FolderChanges {
     pub changed_paths: Vec<ChangedPath>,
     pub diff_stat: DiffStat,
     /// `changed_paths` is cut after the first thousand.
@@ -143,7 +148,7 @@ pub struct Changes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangedPath {
     pub path: String,
-    pub change: Change,
+    pub change: FileChangeKind,
     /// Lines, of text files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub added: Option<u64>,
@@ -159,7 +164,7 @@ pub struct ChangedPath {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
+pub enum FileChangeKind {
     Added,
     Modified,
     Removed,
@@ -177,18 +182,18 @@ pub struct DiffStat {
 /// `POST /v1/delegations/{id}/revert`. All that the lease changed, unless paths are named.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Revert {
+pub struct RevertRequest {
     #[serde(default)]
     pub paths: Vec<String>,
     /// What to do where somebody here edited a file as well. Such a file is left alone, and named, when it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub take: Option<Take>,
+    pub take: Option<ConflictChoice>,
 }
 
 /// Which version of a file that both sides edited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Take {
+pub enum ConflictChoice {
     /// As it was before the lease.
     Before,
     /// As somebody here last left it.
@@ -196,14 +201,14 @@ pub enum Take {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reverted {
+pub struct RevertResult {
     pub restored: Vec<String>,
     /// Left alone, with the reason: somebody edited it here after the remote had.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptPath>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct KeptPath {
     pub path: String,
     pub reason: String,
     /// Both sides edited it: `take` says which version it gets.
@@ -217,8 +222,8 @@ pub struct Kept {
 /// `PUT /api/v1/delegations/{id}` of a hub: what its console shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Projection {
-    pub status: Status,
+pub struct DelegationProjection {
+    pub status: DelegationStatus,
     pub description: String,
     pub peer_url: String,
     /// The folder's own name, without what is above it.
@@ -236,14 +241,14 @@ pub struct Projection {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Outcome>,
+    pub result: Option<DelegationOutcome>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changes: Option<Changes>,
+    pub changes: Option<FolderChanges>,
 }
 
 /// One of `GET /api/v1/delegations`, and what publishing one answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Published {
+pub struct PublishedDelegation {
     pub delegation_id: DelegationId,
     /// Who published it.
     pub owner: String,
@@ -251,37 +256,37 @@ pub struct Published {
     /// A person at the hub wants it to end; the daemon that owns it does so.
     pub cancel_requested: bool,
     #[serde(flatten)]
-    pub delegation: Projection,
+    pub delegation: DelegationProjection,
 }
 
 /// `GET /api/v1/delegations` of a hub, the newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PublishedList {
-    pub delegations: Vec<Published>,
+pub struct PublishedDelegationList {
+    pub delegations: Vec<PublishedDelegation>,
     pub next_cursor: Option<String>,
 }
 
 /// `GET /api/v1/delegations/{id}/cancellation` of a hub: what its owner waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Cancellation {
+pub struct DelegationCancellation {
     pub cancel_requested: bool,
 }
 
 /// `GET /v1/delegations` of the daemon, the newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Delegations {
+pub struct DelegationList {
     pub delegations: Vec<Delegation>,
 }
 
 /// `GET /v1/delegations/{id}/diff`: what changed, as a unified diff.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Diff {
+pub struct DelegationDiff {
     pub text: String,
 }
 
 /// `GET /v1/sessions/{id}`: what was delegated on behalf of one session. `all_done` is told once to whoever waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
+pub struct DelegationSession {
     pub session_id: String,
     pub pending: Vec<DelegationId>,
     /// Those that ended since the session last had nothing pending, the oldest first.
@@ -294,7 +299,7 @@ pub struct Session {
 
 /// `GET /v1/health` of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Health {
+pub struct DaemonHealth {
     pub version: String,
     pub pid: u32,
     /// Where folders are lent over SSH.

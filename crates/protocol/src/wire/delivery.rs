@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{DeliveryId, Json, PermissionId, RunId, Timestamp, rules::run::Status};
+use crate::{DeliveryId, Json, PermissionId, RunId, Timestamp, rules::run::RunStatus};
 
 /// What is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -59,12 +59,12 @@ pub struct DeliverySecret {
 
 /// The body that is posted when a call has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RunEnded {
+pub struct RunEndedNotice {
     /// Always `run_ended`.
     pub event: DeliveryKind,
     pub call_id: String,
     pub task_run_id: RunId,
-    pub status: Status,
+    pub status: RunStatus,
     pub result: Option<Json>,
     pub error: Option<String>,
     pub code: Option<String>,
@@ -74,7 +74,7 @@ pub struct RunEnded {
 
 /// The body that is posted when a person is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PermissionRequested {
+pub struct PermissionRequestedNotice {
     /// Always `permission_requested`.
     pub event: DeliveryKind,
     pub permission_request_id: PermissionId,

@@ -4,19 +4,22 @@
 //! inside it stay byte for byte as they came. Unknown members are ignored.
 
 mod action;
+mod hub_frame;
 mod object;
-mod told;
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
 pub use action::{
-    Ack, Action, CallTool, Cancel, Chunk, Done, Drain, Execute, Extend, Fail, Input, Log, Message, Progress, Ready,
-    Register, Release, RequireApproval, RequireInput, Response, Resume, Think, Token,
+    Ack, Action, CallTool, Cancel, Chunk, Done, Drain, Execute, Extend, Fail, FrameToken, Input, Log, Message,
+    Progress, Ready, Register, Release, RequireApproval, RequireInput, ResponsePayload, Resume, Think,
 };
-pub use object::Object;
-pub use told::{Approved, Cancelled, ExecuteRun, Given, Refused, Registered, Repair, Resumed, Told};
+pub use hub_frame::{
+    ApprovalResponse, CancelFrame, ExecuteFrame, FrameRefusalBody, HubFrame, InputFrame, RegisterResponse,
+    ResumeRepair, ResumeResponse,
+};
+pub use object::FrameObject;
 
 use crate::{Code, Json, Secret, json, secret::mask};
 
@@ -30,14 +33,14 @@ const MAX_NAME: usize = 200;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
-    pub header: Header,
-    pub metadata: Option<Metadata>,
+    pub header: EnvelopeHeader,
+    pub metadata: Option<EnvelopeMetadata>,
     /// An object whose `action` says what is meant.
     pub payload: Json,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Header {
+pub struct EnvelopeHeader {
     pub msg_id: String,
     /// Of a response: the request's `msg_id`. Of an event: the `msg_id` of the request that made the run.
     pub parent_id: Option<String>,
@@ -61,7 +64,7 @@ pub enum FrameType {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Metadata {
+pub struct EnvelopeMetadata {
     pub trace_id: Option<String>,
     /// How many more hops the work may take.
     pub ttl: Option<i64>,
@@ -102,7 +105,7 @@ impl Envelope {
             let message = format!("The frame nests deeper than {} levels.", json::MAX_DEPTH);
             return Err(FrameError::new(Code::TooDeep, None, message));
         }
-        let frame = Object::read("", text)?;
+        let frame = FrameObject::read("", text)?;
         let header = frame.object("header")?;
         let header = header.ok_or_else(|| FrameError::missing("header"))?;
         // A frame whose name can be read is answered by that name, whatever else is wrong with it.
@@ -113,7 +116,7 @@ impl Envelope {
         Self::read(&frame, &header, &msg_id).map_err(|error| FrameError { msg_id: Some(msg_id), ..error })
     }
 
-    fn read(frame: &Object<'_>, header: &Object<'_>, msg_id: &str) -> Result<Self, FrameError> {
+    fn read(frame: &FrameObject<'_>, header: &FrameObject<'_>, msg_id: &str) -> Result<Self, FrameError> {
         let kind = header.required::<String>("type")?;
         let kind = FrameType::from_text(&kind).ok_or_else(|| {
             FrameError::wrong("header.type", "must be `request`, `response`, `notification` or `chunk`")
@@ -122,7 +125,7 @@ impl Envelope {
         if seq.is_some_and(|seq| seq < 1) {
             return Err(FrameError::wrong("header.seq", "must be 1 or more"));
         }
-        let header = Header {
+        let header = EnvelopeHeader {
             msg_id: msg_id.to_owned(),
             parent_id: header.name("parent_id", MAX_NAME)?,
             kind,
@@ -133,7 +136,7 @@ impl Envelope {
         };
         let metadata = match frame.object("metadata")? {
             None => None,
-            Some(metadata) => Some(Metadata {
+            Some(metadata) => Some(EnvelopeMetadata {
                 trace_id: metadata.name("trace_id", MAX_NAME)?,
                 ttl: metadata.optional("ttl")?,
                 auth_token: metadata.optional::<Secret<String>>("auth_token")?,
@@ -148,31 +151,31 @@ impl Envelope {
 
     pub fn to_text(&self) -> String {
         #[derive(Serialize)]
-        struct Frame<'a> {
-            header: &'a Header,
+        struct OutgoingEnvelope<'a> {
+            header: &'a EnvelopeHeader,
             #[serde(skip_serializing_if = "Option::is_none")]
-            metadata: Option<Shown<'a>>,
+            metadata: Option<PrintedMetadata<'a>>,
             payload: &'a Json,
         }
         #[derive(Serialize)]
-        struct Shown<'a> {
+        struct PrintedMetadata<'a> {
             trace_id: Option<&'a str>,
             ttl: Option<i64>,
             #[serde(skip_serializing_if = "Option::is_none")]
             auth_token: Option<&'a str>,
         }
-        let metadata = self.metadata.as_ref().map(|metadata| Shown {
+        let metadata = self.metadata.as_ref().map(|metadata| PrintedMetadata {
             trace_id: metadata.trace_id.as_deref(),
             ttl: metadata.ttl,
             auth_token: metadata.auth_token.as_ref().map(|token| token.expose().as_str()),
         });
-        let frame = Frame { header: &self.header, metadata, payload: &self.payload };
+        let frame = OutgoingEnvelope { header: &self.header, metadata, payload: &self.payload };
         serde_json::to_string(&frame).expect("our own types serialise to JSON")
     }
 
     /// `payload.action`, if it is a string.
     pub fn action(&self) -> Option<String> {
-        Object::read("payload", self.payload.get()).ok()?.optional("action").ok()?
+        FrameObject::read("payload", self.payload.get()).ok()?.optional("action").ok()?
     }
 
     pub fn trace_id(&self) -> Option<&str> {
@@ -195,7 +198,7 @@ impl Envelope {
 }
 
 /// Who a frame is from or for, as far as the sender knows: a peer has no name before it is registered.
-fn party(header: &Object<'_>, name: &str) -> Result<String, FrameError> {
+fn party(header: &FrameObject<'_>, name: &str) -> Result<String, FrameError> {
     match header.optional::<String>(name)? {
         Some(party) if party.is_empty() => Ok(party),
         _ => Ok(header.name(name, MAX_NAME)?.unwrap_or_default()),

@@ -5,8 +5,8 @@ use utoipa::ToSchema;
 
 use crate::{
     EventKind, Json, Timestamp,
-    rules::run::Status,
-    wire::a2a::{Content, Part},
+    rules::run::RunStatus,
+    wire::a2a::{Part, PartContent},
 };
 
 /// One event. `seq` starts at 1 and has no gaps within its stream.
@@ -25,18 +25,18 @@ pub struct EventPage {
     /// Pass it as `after` to go on.
     pub next: i64,
     /// The run's state when the page was read.
-    pub status: Status,
+    pub status: RunStatus,
 }
 
 /// The data of `snapshot.repaired`: these events are gone, and this is the state that they led to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Repaired {
-    pub missing: Range,
+pub struct SnapshotRepair {
+    pub missing: SeqRange,
     pub snapshot: Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Range {
+pub struct SeqRange {
     pub from: i64,
     pub to: i64,
 }
@@ -58,7 +58,7 @@ pub struct ArtifactChange {
 }
 
 /// What people read of an artifact beside its name.
-const MOST_SHOWN: usize = 120;
+const MAX_SHOWN: usize = 120;
 
 // === impl Event ===
 
@@ -87,14 +87,14 @@ impl ArtifactChange {
         let Some(first) = self.parts.first() else { return String::new() };
         let kind = first.media_type.as_deref().unwrap_or("a file");
         let text = match (&first.content, &first.filename) {
-            (Content::Text(text), _) => text.as_str(),
-            (Content::Url(url), _) => url.as_str(),
-            (Content::Raw(_), Some(name)) => name.as_str(),
-            (Content::Raw(_), None) => kind,
-            (Content::Data(data), _) => data.get(),
+            (PartContent::Text(text), _) => text.as_str(),
+            (PartContent::Url(url), _) => url.as_str(),
+            (PartContent::Raw(_), Some(name)) => name.as_str(),
+            (PartContent::Raw(_), None) => kind,
+            (PartContent::Data(data), _) => data.get(),
         };
         let mut words = text.split_whitespace().flat_map(|word| [" ", word]).skip(1).flat_map(str::chars);
-        let mut line: String = words.by_ref().take(MOST_SHOWN).collect();
+        let mut line: String = words.by_ref().take(MAX_SHOWN).collect();
         if words.next().is_some() {
             line.push('…');
         }

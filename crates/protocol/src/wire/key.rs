@@ -35,7 +35,7 @@ impl Role {
 /// A part of what a role may do, for a key that should do less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
+pub enum KeyScope {
     /// See agents, runs, channels, conversations, artifacts, deliveries and usage.
     Read,
     /// Put agents to work, and cancel that; read the secret that deliveries are signed with.
@@ -48,7 +48,7 @@ pub enum Scope {
     Admin,
 }
 
-impl Scope {
+impl KeyScope {
     pub const ALL: [Self; 5] = [Self::Read, Self::Call, Self::Decide, Self::Manage, Self::Admin];
 
     pub const fn as_str(self) -> &'static str {
@@ -78,7 +78,7 @@ pub struct CreateKeyRequest {
     pub user: Option<String>,
     /// Everything that the role may do, unless told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scopes: Option<Vec<Scope>>,
+    pub scopes: Option<Vec<KeyScope>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// A client's certificate (PEM) that is the key's credential, instead of a secret. The hub must ask for certificates.
@@ -94,7 +94,7 @@ pub struct Key {
     /// Whom it acts for; null for a key that belongs to nobody in particular.
     pub user_id: Option<UserId>,
     /// Null: everything that the role may do.
-    pub scopes: Option<Vec<Scope>>,
+    pub scopes: Option<Vec<KeyScope>>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,

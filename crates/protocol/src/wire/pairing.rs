@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{AgentId, Json, Pin, RuntimeId, Secret, Timestamp};
+use crate::{AgentId, Json, KeyPin, RuntimeId, Secret, Timestamp};
 
 /// The one answer that shows a pairing code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -16,7 +16,7 @@ pub struct PairingCodeResponse {
     /// The pin of a hub that made its own certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub pin: Option<Pin>,
+    pub pin: Option<KeyPin>,
 }
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]

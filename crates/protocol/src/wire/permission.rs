@@ -5,12 +5,12 @@ use utoipa::ToSchema;
 
 use crate::{
     AgentId, ChannelId, ConversationId, GrantId, Json, PermissionId, RunId, RuntimeId, Timestamp,
-    rules::permission::{OnTimeout, Scope, Source, State, hides_input},
+    rules::permission::{DecisionScope, DecisionSource, OnTimeout, PermissionState, hides_input},
 };
 
 /// A worker asks for a risky step. Unknown members are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AskPermission {
+pub struct CreatePermissionRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
     /// The tool, process or action.
@@ -38,14 +38,14 @@ pub struct AskPermission {
     pub request_id: Option<String>,
 }
 
-/// The answer to [`AskPermission`], and of `GET …/permission-requests/{prm}?wait_ms=`.
+/// The answer to [`CreatePermissionRequest`], and of `GET …/permission-requests/{prm}?wait_ms=`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PermissionAnswer {
     pub permission_request_id: PermissionId,
-    pub state: State,
+    pub state: PermissionState,
     /// Null while nobody has decided; `false` when it expired or was cancelled.
     pub approved: Option<bool>,
-    pub scope: Option<Scope>,
+    pub scope: Option<DecisionScope>,
     pub comment: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub struct PermissionRequest {
     pub undisclosed: Vec<String>,
     /// Hex of the hash over tool, input, cwd, paths, diff and what is undisclosed: what a decision is bound to.
     pub subject: String,
-    pub state: State,
+    pub state: PermissionState,
     pub requested_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub on_timeout: OnTimeout,
@@ -83,11 +83,11 @@ pub struct PermissionRequest {
     /// Who decided, as `kind:id`.
     pub decided_by: Option<String>,
     pub decided_at: Option<Timestamp>,
-    pub source: Option<Source>,
+    pub source: Option<DecisionSource>,
     /// Over which surface, and from which address.
     pub decided_via: Option<String>,
     pub decided_from: Option<String>,
-    pub scope: Option<Scope>,
+    pub scope: Option<DecisionScope>,
     pub tool_pattern: Option<String>,
     pub until: Option<Timestamp>,
     pub this_channel_only: bool,
@@ -107,7 +107,7 @@ pub struct PermissionList {
 pub struct DecisionRequest {
     pub approved: bool,
     #[serde(default)]
-    pub scope: Scope,
+    pub scope: DecisionScope,
     /// With a scope beyond `once`: every tool whose name fits (`*` stands for any characters), whatever its input. Without
     /// it the grant holds for exactly the same tool, input, cwd and paths.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,7 +123,7 @@ pub struct DecisionRequest {
 /// 409: somebody was first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AlreadyDecided {
-    pub error: crate::error::Detail,
+    pub error: crate::error::ErrorDetail,
     pub decided_by: Option<String>,
     pub decided_at: Option<Timestamp>,
     pub permission_request: PermissionRequest,
@@ -133,7 +133,7 @@ pub struct AlreadyDecided {
 pub struct PermissionGrant {
     pub grant_id: GrantId,
     pub approved: bool,
-    pub scope: Scope,
+    pub scope: DecisionScope,
     pub agent_id: AgentId,
     pub task_run_id: Option<RunId>,
     pub conversation_id: Option<ConversationId>,

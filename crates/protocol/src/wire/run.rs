@@ -5,16 +5,16 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use crate::rules::run::Waiting;
+pub use crate::rules::run::WaitReason;
 use crate::{
     AgentId, ConversationId, Json, RunId, RuntimeId, Timestamp, UserId, WorkspaceId,
     rules::{
         recovery::Recovery,
-        run::{FailureCode, Status},
+        run::{FailureCode, RunStatus},
     },
     wire::{
         a2a::Part,
-        adapter::Tools,
+        adapter::RunTools,
         usage::{Budget, CostSource},
     },
 };
@@ -81,7 +81,7 @@ pub struct Sandbox {
 /// One thing that a run may not do. A worker declares those that it enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Limit {
+pub enum SandboxLimit {
     /// Touch files outside of its folder.
     CwdOnly,
     /// Use the network.
@@ -108,11 +108,11 @@ pub struct Run {
     pub conversation_id: ConversationId,
     pub workspace_id: WorkspaceId,
     pub parent_task_run_id: Option<RunId>,
-    pub status: Status,
-    pub waiting: Option<Waiting>,
+    pub status: RunStatus,
+    pub waiting: Option<WaitReason>,
     /// What it waits for, where one run is asked for; lists leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waits_for: Option<WaitsFor>,
+    pub waits_for: Option<PendingQuestion>,
     /// What is known of the work on the device, while the run is neither waiting to be claimed nor ended.
     pub recovery: Option<Recovery>,
     pub task_type: String,
@@ -150,9 +150,9 @@ pub struct Run {
 
 /// The question that a run waits with, the oldest of several. What an agent says here is its word: show it inert.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WaitsFor {
+pub struct PendingQuestion {
     /// `approval` is for a person to give, `input` for the caller.
-    pub kind: Waiting,
+    pub kind: WaitReason,
     /// `prm_…` of a permission request, `ask_…` of a question.
     pub id: String,
     /// The question, or the step that a person must approve: `Bash: touch x`.
@@ -205,7 +205,7 @@ pub struct ClaimedRun {
     /// The hub's tools, with a token that is worth this run's rights while this claim lasts. Never to be logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub mcp: Option<Tools>,
+    pub mcp: Option<RunTools>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -246,7 +246,7 @@ pub struct ProgressRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProgressResponse {
-    pub status: Status,
+    pub status: RunStatus,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -296,7 +296,7 @@ pub struct FailRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FinishResponse {
     pub task_run_id: RunId,
-    pub status: Status,
+    pub status: RunStatus,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -306,14 +306,14 @@ pub struct ReleaseRequest {
 
 /// 409: the body names the run as it is now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Conflict {
-    pub error: crate::error::Detail,
+pub struct RunConflict {
+    pub error: crate::error::ErrorDetail,
     pub task_run: Run,
 }
 
 /// The members of a failed run's `task_result` that the hub itself writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Failure {
+pub struct RunFailure {
     pub error: String,
     pub code: FailureCode,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -337,17 +337,17 @@ impl Sandbox {
     }
 
     /// The limits that it asks for.
-    pub fn limits(self) -> Vec<Limit> {
+    pub fn limits(self) -> Vec<SandboxLimit> {
         let wanted = [
-            (self.cwd_only == Some(true), Limit::CwdOnly),
-            (self.allow_network == Some(false), Limit::NoNetwork),
-            (self.allow_exec == Some(false), Limit::NoExec),
+            (self.cwd_only == Some(true), SandboxLimit::CwdOnly),
+            (self.allow_network == Some(false), SandboxLimit::NoNetwork),
+            (self.allow_exec == Some(false), SandboxLimit::NoExec),
         ];
         wanted.into_iter().filter_map(|(is_asked, limit)| is_asked.then_some(limit)).collect()
     }
 
     /// The limits that it asks for and nobody keeps who enforces only these, in words; none when all are kept.
-    pub fn unmet(self, enforced: &[Limit]) -> Option<String> {
+    pub fn unmet(self, enforced: &[SandboxLimit]) -> Option<String> {
         let missing: Vec<String> = self
             .limits()
             .into_iter()
@@ -358,9 +358,9 @@ impl Sandbox {
     }
 }
 
-// === impl Limit ===
+// === impl SandboxLimit ===
 
-impl Limit {
+impl SandboxLimit {
     pub const ALL: [Self; 3] = [Self::CwdOnly, Self::NoNetwork, Self::NoExec];
 
     pub const fn as_str(self) -> &'static str {
@@ -378,7 +378,7 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for SandboxLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::CwdOnly => "only its folder (cwd_only)",

@@ -34,7 +34,7 @@ pub struct Runtime {
     pub token_reused_at: Option<Timestamp>,
     /// What it says it understands; the agent's card shows it.
     #[serde(default)]
-    pub extensions: Vec<Extension>,
+    pub extensions: Vec<DeclaredExtension>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -55,7 +55,7 @@ pub struct HeartbeatRequest {
     pub unreported: Vec<RunId>,
     /// The A2A extensions that the device understands. Without the list, what was said before holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extensions: Option<Vec<Extension>>,
+    pub extensions: Option<Vec<DeclaredExtension>>,
     /// The runtime stores and uses a new token when the answer offers one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub token_rotation: bool,
@@ -67,7 +67,7 @@ pub const ASKS: &str = "https://attache.dev/ext/asks/v1";
 
 /// An A2A extension that a runtime declares for its agent's card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Extension {
+pub struct DeclaredExtension {
     pub uri: String,
     /// What the card says about it, kept as given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,9 +92,9 @@ fn shown<S: Serializer>(token: &Option<Secret<String>>, serializer: S) -> Result
     token.as_ref().map(Secret::expose).serialize(serializer)
 }
 
-// === impl Extension ===
+// === impl DeclaredExtension ===
 
-impl Extension {
+impl DeclaredExtension {
     pub fn new(uri: impl Into<String>) -> Self {
         Self { uri: uri.into(), params: None }
     }

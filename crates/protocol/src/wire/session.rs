@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::{
     KeyId, Timestamp, UserId,
-    wire::key::{Role, Scope},
+    wire::key::{KeyScope, Role},
 };
 
 /// `POST /api/v1/login-links`.
@@ -19,12 +19,12 @@ pub struct LoginLinkRequest {
 
 /// A browser that is, or was, signed in to the console.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Session {
+pub struct ConsoleSession {
     pub session_id: KeyId,
     pub user_id: Option<UserId>,
     pub role: Role,
     /// Null: everything that the role may do.
-    pub scopes: Option<Vec<Scope>>,
+    pub scopes: Option<Vec<KeyScope>>,
     /// The key or session that made the login link, with which it ends; null: opened by password.
     pub opened_by: Option<KeyId>,
     /// Where the browser was when it signed in.
@@ -38,7 +38,7 @@ pub struct Session {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct SessionList {
-    pub sessions: Vec<Session>,
+pub struct ConsoleSessionList {
+    pub sessions: Vec<ConsoleSession>,
     pub next_cursor: Option<String>,
 }

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Pin, Timestamp, UserId, wire::key::Role};
+use crate::{KeyPin, Timestamp, UserId, wire::key::Role};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Health {
+pub struct HubHealth {
     /// `ok`, or `degraded` while nothing can be stored.
     pub status: String,
     pub version: String,
@@ -60,9 +60,9 @@ pub struct LoginLink {
 
 /// What a server writes to `--ready-file` once it listens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {
+pub struct ReadyFile {
     pub url: String,
     /// Of a hub that made its own certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pin: Option<Pin>,
+    pub pin: Option<KeyPin>,
 }

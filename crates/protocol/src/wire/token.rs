@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Timestamp, wire::key::Scope};
+use crate::{Timestamp, wire::key::KeyScope};
 
 /// `POST /api/v1/tokens`: a JWT that is worth what the caller's key is worth, or less.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -14,7 +14,7 @@ pub struct TokenRequest {
     pub ttl_seconds: Option<u64>,
     /// At most the key's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scopes: Option<Vec<Scope>>,
+    pub scopes: Option<Vec<KeyScope>>,
     /// For whom it is meant (`aud`); the hub's own URL unless told. Only a token for the hub itself is accepted here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
@@ -22,7 +22,7 @@ pub struct TokenRequest {
 
 /// The one answer that shows the token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Token {
+pub struct IssuedToken {
     pub token: String,
     /// Always `Bearer`.
     pub token_type: String,

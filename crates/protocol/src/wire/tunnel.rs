@@ -9,7 +9,7 @@ use crate::{DelegationId, Timestamp, TunnelId};
 /// has started anew; the hub learns only the token's hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct OpenTunnel {
+pub struct OpenTunnelRequest {
     /// The caller's own delegation that it carries, which the hub knows and which has not ended. The tunnel ends with it.
     pub delegation_id: DelegationId,
     /// SHA-256 of the token that the remote end shows, in hexadecimal.

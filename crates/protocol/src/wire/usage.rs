@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::{
     AgentId, Json, Timestamp, UserId,
     rules::quota::{Spend, micro_usd},
-    wire::{call::CallId, envelope::Object},
+    wire::{call::CallId, envelope::FrameObject},
 };
 
 /// How sure a usage is.
@@ -23,7 +23,7 @@ pub enum CostSource {
 
 /// What a run says that it used: `{"tokens","cost_usd","source"?}` and whatever else it likes. `cost_source` means the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Used {
+pub struct ReportedUsage {
     pub tokens: Option<u64>,
     pub micro_usd: Option<u64>,
     pub source: CostSource,
@@ -32,7 +32,7 @@ pub struct Used {
 /// A usage report that cannot be counted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{member} {problem}")]
-pub struct Uncountable {
+pub struct UsageParseError {
     pub member: &'static str,
     pub problem: &'static str,
 }
@@ -70,7 +70,7 @@ pub struct SetQuotaRequest {
 
 /// An amount of everything that is counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Amounts {
+pub struct UsageAmounts {
     pub calls: u64,
     pub tokens: u64,
     /// Dollars.
@@ -87,9 +87,9 @@ pub struct Quota {
     pub tokens: Option<u64>,
     pub cost_usd: Option<Json>,
     /// Today so far.
-    pub spent: Amounts,
+    pub spent: UsageAmounts,
     /// Set aside for runs that have not ended.
-    pub held: Amounts,
+    pub held: UsageAmounts,
     pub resets_at: Timestamp,
 }
 
@@ -149,15 +149,15 @@ pub struct UsageRecordList {
     pub next_cursor: Option<String>,
 }
 
-// === impl Used ===
+// === impl ReportedUsage ===
 
-impl Used {
+impl ReportedUsage {
     pub const NOTHING: Self = Self { tokens: None, micro_usd: None, source: CostSource::Unknown };
 
     /// What can be counted of a report. Members that nobody knows are the agent's own business.
-    pub fn read(usage: &Json) -> Result<Self, Uncountable> {
-        let members = Object::read("usage", usage.get())
-            .map_err(|_| Uncountable { member: "usage", problem: "must be an object" })?;
+    pub fn read(usage: &Json) -> Result<Self, UsageParseError> {
+        let members = FrameObject::read("usage", usage.get())
+            .map_err(|_| UsageParseError { member: "usage", problem: "must be an object" })?;
         let number = |member| members.raw(member).filter(|text| *text != "null");
         let tokens = number("tokens").map(|text| whole(text).ok_or(not_an_amount("usage.tokens"))).transpose()?;
         let cost = number("cost_usd").map(|text| micro_usd(text).ok_or(not_an_amount("usage.cost_usd"))).transpose()?;
@@ -205,12 +205,12 @@ impl CostSource {
 
     /// Of a run's usage; `None` before there is any.
     pub fn of(usage: Option<&Json>) -> Option<Self> {
-        usage.map(|usage| Used::read(usage).map_or(Self::Unknown, |used| used.source))
+        usage.map(|usage| ReportedUsage::read(usage).map_or(Self::Unknown, |used| used.source))
     }
 }
 
-const fn not_an_amount(member: &'static str) -> Uncountable {
-    Uncountable { member, problem: "must be a number that is not negative" }
+const fn not_an_amount(member: &'static str) -> UsageParseError {
+    UsageParseError { member, problem: "must be a number that is not negative" }
 }
 
 /// A number as JSON writes it; a fraction counts as one more.
@@ -225,13 +225,13 @@ fn whole(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Used, Uncountable> {
-        Used::read(&Json::from_text(text).unwrap())
+    fn read(text: &str) -> Result<ReportedUsage, UsageParseError> {
+        ReportedUsage::read(&Json::from_text(text).unwrap())
     }
 
     #[test]
     fn a_report_is_read_as_far_as_it_can_be_counted() {
-        let used = |tokens, micro_usd, source| Ok(Used { tokens, micro_usd, source });
+        let used = |tokens, micro_usd, source| Ok(ReportedUsage { tokens, micro_usd, source });
         assert_eq!(read(r#"{"tokens":1500,"cost_usd":0.05}"#), used(Some(1500), Some(50_000), CostSource::Reported));
         let estimated = r#"{"cost_usd":1e-7,"cost_source":"estimated","model":"x"}"#;
         assert_eq!(read(estimated), used(None, Some(1), CostSource::Estimated));
@@ -242,8 +242,8 @@ mod tests {
         assert_eq!((said("unknown"), said("a guess")), (Ok(CostSource::Unknown), Ok(CostSource::Unknown)));
         let unsure = r#"{"cost_usd":1,"source":"unknown","cost_source":"estimated"}"#;
         assert_eq!(read(unsure), used(None, Some(1_000_000), CostSource::Unknown));
-        assert_eq!(read(r#"{"source":"reported"}"#), Ok(Used::NOTHING), "nothing was said");
-        assert_eq!(read("{}"), Ok(Used::NOTHING));
+        assert_eq!(read(r#"{"source":"reported"}"#), Ok(ReportedUsage::NOTHING), "nothing was said");
+        assert_eq!(read("{}"), Ok(ReportedUsage::NOTHING));
         for bad in [r#"{"tokens":-1}"#, r#"{"tokens":"7"}"#, r#"{"cost_usd":-0.1}"#, r#"{"cost_usd":"1"}"#, "[]"] {
             assert!(read(bad).is_err(), "{bad}");
         }

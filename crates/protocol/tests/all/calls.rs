@@ -2,7 +2,7 @@
 
 use attache_protocol::{
     Json,
-    wire::call::{CallInput, CallRequest, TaskBody, TaskRequest},
+    wire::call::{CallInput, CallRequest, CallTaskBody, CallTaskRequest},
 };
 use proptest::{
     collection::vec,
@@ -40,15 +40,15 @@ fn json() -> impl Strategy<Value = Json> {
     tree.prop_map(|text| Json::from_text(text).unwrap())
 }
 
-fn task() -> impl Strategy<Value = TaskRequest> {
+fn task() -> impl Strategy<Value = CallTaskRequest> {
     let required = option::of(vec(any::<String>(), 0..3));
     (option::of(json()), any::<String>(), required, option::of(json()), option::of(json())).prop_map(
-        |(header, description, capabilities_required, context, capabilities)| TaskRequest {
+        |(header, description, capabilities_required, context, capabilities)| CallTaskRequest {
             header,
-            task: TaskBody { description, capabilities_required },
+            task: CallTaskBody { description, capabilities_required },
             context,
             capabilities,
-            ..TaskRequest::default()
+            ..CallTaskRequest::default()
         },
     )
 }
@@ -61,17 +61,17 @@ fn kept(input: &CallInput) -> CallInput {
 proptest! {
     #[test]
     fn a_task_survives_being_a_run(task in task()) {
-        let sent: TaskRequest = Json::of(&task).parse().unwrap();
+        let sent: CallTaskRequest = Json::of(&task).parse().unwrap();
         assert_eq!(sent, task);
         let input = kept(&CallInput::from(sent));
-        assert_eq!(TaskRequest::from(input), task);
+        assert_eq!(CallTaskRequest::from(input), task);
     }
 
     #[test]
     fn a_call_survives_the_other_form(text in any::<String>(), context in option::of(json())) {
         let call = CallRequest { task: text, context, ..CallRequest::default() };
-        let task = TaskRequest::from(kept(&CallInput::from(call.clone())));
-        let task: TaskRequest = Json::of(&task).parse().unwrap();
+        let task = CallTaskRequest::from(kept(&CallInput::from(call.clone())));
+        let task: CallTaskRequest = Json::of(&task).parse().unwrap();
         assert_eq!(CallRequest::from(kept(&CallInput::from(task))), call);
     }
 }

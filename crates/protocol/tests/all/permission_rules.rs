@@ -5,8 +5,8 @@ use std::time::Duration;
 use attache_protocol::{
     AgentId, ChannelId, ConversationId, GrantId, Json, RunId, Timestamp,
     rules::permission::{
-        Decision, Grant, Reach, Request, Scope, Settled, State, Subject, Verdict, What, decide, hides_input, judge,
-        matches,
+        ApprovalDecision, DecisionScope, DecisionVerdict, GrantPattern, GrantReach, PermissionFacts, PermissionState,
+        PermissionSubject, PriorDecision, StandingGrant, decide, hides_input, judge, matches,
     },
 };
 use proptest::prelude::*;
@@ -16,22 +16,22 @@ const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
 /// A request that owns its tool's name.
 #[derive(Debug, Clone)]
-struct Asked {
+struct OwnedRequest {
     run: RunId,
     conversation: ConversationId,
     agent: AgentId,
     channel: Option<ChannelId>,
     tool: String,
-    subject: Subject,
+    subject: PermissionSubject,
     hides_input: bool,
 }
 
-// === impl Asked ===
+// === impl OwnedRequest ===
 
-impl Asked {
-    fn request(&self) -> Request<'_> {
+impl OwnedRequest {
+    fn request(&self) -> PermissionFacts<'_> {
         let Self { run, conversation, agent, channel, tool, subject, hides_input } = self;
-        Request {
+        PermissionFacts {
             run: *run,
             conversation: *conversation,
             agent: *agent,
@@ -47,17 +47,17 @@ fn uuid() -> impl Strategy<Value = Uuid> {
     (0..2_u128).prop_map(Uuid::from_u128)
 }
 
-fn subject() -> impl Strategy<Value = Subject> {
-    (0..2_u8).prop_map(|byte| Subject([byte; 32]))
+fn subject() -> impl Strategy<Value = PermissionSubject> {
+    (0..2_u8).prop_map(|byte| PermissionSubject([byte; 32]))
 }
 
 fn channel() -> impl Strategy<Value = Option<ChannelId>> {
     proptest::option::of(uuid().prop_map(ChannelId::from_uuid))
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn asked() -> impl Strategy<Value = OwnedRequest> {
     (uuid(), uuid(), uuid(), channel(), "[ab]{0,4}", subject(), any::<bool>()).prop_map(
-        |(run, conversation, agent, channel, tool, subject, hides_input)| Asked {
+        |(run, conversation, agent, channel, tool, subject, hides_input)| OwnedRequest {
             run: RunId::from_uuid(run),
             conversation: ConversationId::from_uuid(conversation),
             agent: AgentId::from_uuid(agent),
@@ -74,18 +74,18 @@ fn until() -> impl Strategy<Value = Option<Timestamp>> {
     proptest::option::of((-1..2_i64).prop_map(|millis| Timestamp::from_millis(NOW.millis() + millis)))
 }
 
-fn grant() -> impl Strategy<Value = Grant> {
+fn grant() -> impl Strategy<Value = StandingGrant> {
     let reach = prop_oneof![
-        uuid().prop_map(|run| Reach::Run(RunId::from_uuid(run))),
-        (uuid(), uuid()).prop_map(|(conversation, agent)| Reach::Conversation {
+        uuid().prop_map(|run| GrantReach::Run(RunId::from_uuid(run))),
+        (uuid(), uuid()).prop_map(|(conversation, agent)| GrantReach::Conversation {
             conversation: ConversationId::from_uuid(conversation),
             agent: AgentId::from_uuid(agent),
         }),
-        uuid().prop_map(|agent| Reach::Agent(AgentId::from_uuid(agent))),
+        uuid().prop_map(|agent| GrantReach::Agent(AgentId::from_uuid(agent))),
     ];
-    let what = prop_oneof![subject().prop_map(What::Subject), "[ab*]{0,3}".prop_map(What::Tools)];
+    let what = prop_oneof![subject().prop_map(GrantPattern::Subject), "[ab*]{0,3}".prop_map(GrantPattern::Tools)];
     (any::<u128>(), any::<bool>(), reach, what, channel(), until(), proptest::bool::weighted(0.2)).prop_map(
-        |(id, approved, reach, what, channel, until, revoked)| Grant {
+        |(id, approved, reach, what, channel, until, revoked)| StandingGrant {
             id: GrantId::from_uuid(Uuid::from_u128(id)),
             approved,
             reach,
@@ -97,16 +97,16 @@ fn grant() -> impl Strategy<Value = Grant> {
     )
 }
 
-fn decision() -> impl Strategy<Value = Decision> {
+fn decision() -> impl Strategy<Value = ApprovalDecision> {
     (
         any::<bool>(),
-        proptest::sample::select(Scope::ALL.to_vec()),
+        proptest::sample::select(DecisionScope::ALL.to_vec()),
         proptest::option::of("[ab*]{0,3}"),
         until(),
         any::<bool>(),
         proptest::option::of("[xy]"),
     )
-        .prop_map(|(approved, scope, tool_pattern, until, this_channel_only, comment)| Decision {
+        .prop_map(|(approved, scope, tool_pattern, until, this_channel_only, comment)| ApprovalDecision {
             approved,
             scope,
             tool_pattern,
@@ -132,7 +132,7 @@ proptest! {
 
     #[test]
     fn a_denial_beats_every_grant(grants in proptest::collection::vec(grant(), 0..8), asked in asked()) {
-        let covering: Vec<&Grant> = grants.iter().filter(|grant| grant.covers(asked.request(), NOW)).collect();
+        let covering: Vec<&StandingGrant> = grants.iter().filter(|grant| grant.covers(asked.request(), NOW)).collect();
         let wanted = match covering.iter().find(|grant| !grant.approved) {
             Some(denial) => Some(denial.id),
             None => covering.first().map(|grant| grant.id),
@@ -145,32 +145,32 @@ proptest! {
 
     #[test]
     fn a_request_is_decided_once(said in proptest::collection::vec((0..3_u8, decision()), 1..12)) {
-        let mut settled: Option<(String, Decision)> = None;
+        let mut settled: Option<(String, ApprovalDecision)> = None;
         for (person, decision) in said {
             let by = format!("key:{person}");
-            let before = settled.as_ref().map(|(by, decision)| Settled {
-                state: State::decided(decision.approved),
+            let before = settled.as_ref().map(|(by, decision)| PriorDecision {
+                state: PermissionState::decided(decision.approved),
                 by,
                 decision: Some(decision),
             });
             let verdict = decide(before, &by, &decision);
             match &settled {
                 None => {
-                    prop_assert_eq!(verdict, Verdict::Settles);
+                    prop_assert_eq!(verdict, DecisionVerdict::Settles);
                     settled = Some((by, decision));
                 }
-                Some(first) if *first == (by, decision) => prop_assert_eq!(verdict, Verdict::Repeats),
-                Some(_) => prop_assert_eq!(verdict, Verdict::TooLate),
+                Some(first) if *first == (by, decision) => prop_assert_eq!(verdict, DecisionVerdict::Repeats),
+                Some(_) => prop_assert_eq!(verdict, DecisionVerdict::TooLate),
             }
         }
     }
 
     #[test]
     fn whoever_comes_after_the_end_is_too_late(decision in decision(), expired in any::<bool>()) {
-        let state = if expired { State::Expired } else { State::Cancelled };
-        let settled = Settled { state, by: "system", decision: None };
+        let state = if expired { PermissionState::Expired } else { PermissionState::Cancelled };
+        let settled = PriorDecision { state, by: "system", decision: None };
         for by in ["system", "key:owner"] {
-            prop_assert_eq!(decide(Some(settled), by, &decision), Verdict::TooLate);
+            prop_assert_eq!(decide(Some(settled), by, &decision), DecisionVerdict::TooLate);
         }
         prop_assert_eq!(state.approved(), Some(false));
     }
@@ -178,20 +178,20 @@ proptest! {
     #[test]
     fn a_grant_covers_what_it_was_made_for_until_it_ends(decision in decision(), asked in asked()) {
         let id = GrantId::from_uuid(Uuid::from_u128(1));
-        let Some(grant) = Grant::of(id, &decision, asked.request()) else {
+        let Some(grant) = StandingGrant::of(id, &decision, asked.request()) else {
             let is_homeless = decision.this_channel_only && asked.channel.is_none();
             let is_blind = decision.approved && asked.hides_input;
-            prop_assert!(decision.scope == Scope::Once || is_homeless || is_blind, "{decision:?}");
+            prop_assert!(decision.scope == DecisionScope::Once || is_homeless || is_blind, "{decision:?}");
             return Ok(());
         };
         let is_meant = decision.tool_pattern.as_ref().is_none_or(|pattern| matches(pattern, &asked.tool));
         let is_alive = decision.until.is_none_or(|until| NOW < until);
         prop_assert_eq!(grant.covers(asked.request(), NOW), is_meant && is_alive);
-        let revoked = Grant { revoked: true, ..grant.clone() };
+        let revoked = StandingGrant { revoked: true, ..grant.clone() };
         prop_assert!(!revoked.covers(asked.request(), NOW));
         let much_later = NOW.plus(Duration::from_secs(1_000_000));
         prop_assert!(decision.until.is_none() || !grant.covers(asked.request(), much_later));
-        let elsewhere = Asked { channel: Some(ChannelId::from_uuid(Uuid::from_u128(99))), ..asked };
+        let elsewhere = OwnedRequest { channel: Some(ChannelId::from_uuid(Uuid::from_u128(99))), ..asked };
         prop_assert!(!decision.this_channel_only || !grant.covers(elsewhere.request(), NOW));
     }
 
@@ -199,16 +199,16 @@ proptest! {
     fn nothing_that_nobody_saw_is_allowed_by_a_standing_answer(
         decision in decision(), grants in proptest::collection::vec(grant(), 0..8), asked in asked()
     ) {
-        let unseen = Asked { hides_input: true, ..asked };
+        let unseen = OwnedRequest { hides_input: true, ..asked };
         prop_assert!(judge(&grants, unseen.request(), NOW).is_none_or(|grant| !grant.approved));
-        let grant = Grant::of(GrantId::from_uuid(Uuid::nil()), &decision, unseen.request());
+        let grant = StandingGrant::of(GrantId::from_uuid(Uuid::nil()), &decision, unseen.request());
         prop_assert!(grant.is_none_or(|grant| !grant.approved));
     }
 
     #[test]
     fn without_a_pattern_only_the_same_subject_is_covered(decision in decision(), asked in asked(), other in asked()) {
-        let decision = Decision { tool_pattern: None, ..decision };
-        if let Some(grant) = Grant::of(GrantId::from_uuid(Uuid::nil()), &decision, asked.request())
+        let decision = ApprovalDecision { tool_pattern: None, ..decision };
+        if let Some(grant) = StandingGrant::of(GrantId::from_uuid(Uuid::nil()), &decision, asked.request())
             && grant.covers(other.request(), NOW)
         {
             prop_assert_eq!((other.subject, other.agent == asked.agent || other.run == asked.run), (asked.subject, true));
@@ -234,16 +234,16 @@ fn a_subject_tells_every_field_from_every_other() {
     let json = |text: &str| Json::from_text(text).unwrap();
     let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
     let subjects = [
-        Subject::of("ab", &json("1"), None, &[]),
-        Subject::of("a", &json("1"), None, &[]),
-        Subject::of("ab", &json("1.0"), None, &[]),
-        Subject::of("ab", &json("1"), Some(""), &[]),
-        Subject::of("ab", &json("1"), Some("x"), &[]),
-        Subject::of("ab", &json("1"), None, &paths(&[""])),
-        Subject::of("ab", &json("1"), None, &paths(&["x"])),
-        Subject::of("ab", &json("1"), None, &paths(&["x", "y"])),
-        Subject::of("ab", &json("1"), None, &paths(&["xy"])),
-        Subject::of("ab", &json("1"), None, &paths(&["y", "x"])),
+        PermissionSubject::of("ab", &json("1"), None, &[]),
+        PermissionSubject::of("a", &json("1"), None, &[]),
+        PermissionSubject::of("ab", &json("1.0"), None, &[]),
+        PermissionSubject::of("ab", &json("1"), Some(""), &[]),
+        PermissionSubject::of("ab", &json("1"), Some("x"), &[]),
+        PermissionSubject::of("ab", &json("1"), None, &paths(&[""])),
+        PermissionSubject::of("ab", &json("1"), None, &paths(&["x"])),
+        PermissionSubject::of("ab", &json("1"), None, &paths(&["x", "y"])),
+        PermissionSubject::of("ab", &json("1"), None, &paths(&["xy"])),
+        PermissionSubject::of("ab", &json("1"), None, &paths(&["y", "x"])),
     ];
     for (index, subject) in subjects.iter().enumerate() {
         assert!(!subjects[..index].contains(subject), "number {index} is like one before it");

@@ -5,8 +5,8 @@ use std::time::Duration;
 use attache_protocol::{
     RuntimeId, Timestamp,
     rules::run::{
-        Command, Digest, Event, FailureCode, Limits, Phase, Refusal, State, Status, Transition, Waiting, Waits, Worker,
-        apply, next_deadline,
+        FailureCode, LifecycleEvent, OutcomeDigest, RunCommand, RunLifecycle, RunLimits, RunPhase, RunRefusal,
+        RunStatus, RunTransition, RunWaits, WaitReason, WorkerRef, apply, next_deadline,
     },
 };
 use proptest::prelude::*;
@@ -18,59 +18,59 @@ fn runtime() -> impl Strategy<Value = RuntimeId> {
     (0..3_u128).prop_map(|n| RuntimeId::from_uuid(Uuid::from_u128(n)))
 }
 
-fn worker() -> impl Strategy<Value = Worker> {
-    (runtime(), proptest::option::of(0..4_i64)).prop_map(|(runtime, epoch)| Worker { runtime, epoch })
+fn worker() -> impl Strategy<Value = WorkerRef> {
+    (runtime(), proptest::option::of(0..4_i64)).prop_map(|(runtime, epoch)| WorkerRef { runtime, epoch })
 }
 
 fn lease() -> impl Strategy<Value = Duration> {
     (1..5_000_u64).prop_map(Duration::from_millis)
 }
 
-fn digest() -> impl Strategy<Value = Digest> {
-    (0..3_u8).prop_map(|byte| Digest([byte; 16]))
+fn digest() -> impl Strategy<Value = OutcomeDigest> {
+    (0..3_u8).prop_map(|byte| OutcomeDigest([byte; 16]))
 }
 
-fn waiting() -> impl Strategy<Value = Waiting> {
-    prop_oneof![Just(Waiting::Approval), Just(Waiting::Input)]
+fn waiting() -> impl Strategy<Value = WaitReason> {
+    prop_oneof![Just(WaitReason::Approval), Just(WaitReason::Input)]
 }
 
-fn command() -> impl Strategy<Value = Command> {
+fn command() -> impl Strategy<Value = RunCommand> {
     prop_oneof![
-        3 => (runtime(), lease()).prop_map(|(runtime, lease)| Command::Claim { runtime, lease }),
-        2 => (worker(), lease()).prop_map(|(by, lease)| Command::Progress { by, lease }),
-        2 => (runtime(), lease()).prop_map(|(runtime, lease)| Command::Renew { runtime, lease }),
-        1 => (worker(), digest()).prop_map(|(by, outcome)| Command::Complete { by, outcome }),
-        1 => (worker(), digest()).prop_map(|(by, outcome)| Command::Fail { by, code: FailureCode::TaskFailed, outcome }),
-        1 => worker().prop_map(|by| Command::Release { by }),
-        1 => digest().prop_map(|outcome| Command::Cancel { outcome }),
-        3 => (worker(), waiting(), lease()).prop_map(|(by, what, lease)| Command::Ask { by, what, lease }),
-        3 => waiting().prop_map(|what| Command::Answer { what }),
-        1 => Just(Command::Halt { code: FailureCode::PermissionDenied }),
-        1 => Just(Command::Undelivered),
-        1 => Just(Command::Lose),
-        2 => Just(Command::Tick),
+        3 => (runtime(), lease()).prop_map(|(runtime, lease)| RunCommand::Claim { runtime, lease }),
+        2 => (worker(), lease()).prop_map(|(by, lease)| RunCommand::Progress { by, lease }),
+        2 => (runtime(), lease()).prop_map(|(runtime, lease)| RunCommand::Renew { runtime, lease }),
+        1 => (worker(), digest()).prop_map(|(by, outcome)| RunCommand::Complete { by, outcome }),
+        1 => (worker(), digest()).prop_map(|(by, outcome)| RunCommand::Fail { by, code: FailureCode::TaskFailed, outcome }),
+        1 => worker().prop_map(|by| RunCommand::Release { by }),
+        1 => digest().prop_map(|outcome| RunCommand::Cancel { outcome }),
+        3 => (worker(), waiting(), lease()).prop_map(|(by, what, lease)| RunCommand::Ask { by, what, lease }),
+        3 => waiting().prop_map(|what| RunCommand::Answer { what }),
+        1 => Just(RunCommand::Halt { code: FailureCode::PermissionDenied }),
+        1 => Just(RunCommand::Undelivered),
+        1 => Just(RunCommand::Lose),
+        2 => Just(RunCommand::Tick),
     ]
 }
 
-fn limits() -> impl Strategy<Value = Limits> {
-    (1..4_i64, 1..20_000_u64, 1..20_000_u64).prop_map(|(max_attempts, timeout, queue_ttl)| Limits {
+fn limits() -> impl Strategy<Value = RunLimits> {
+    (1..4_i64, 1..20_000_u64, 1..20_000_u64).prop_map(|(max_attempts, timeout, queue_ttl)| RunLimits {
         max_attempts,
         timeout: Duration::from_millis(timeout),
         queue_ttl: Duration::from_millis(queue_ttl),
     })
 }
 
-fn steps() -> impl Strategy<Value = Vec<(Command, u64)>> {
+fn steps() -> impl Strategy<Value = Vec<(RunCommand, u64)>> {
     proptest::collection::vec((command(), 0..3_000_u64), 0..60)
 }
 
 /// Runs the commands and hands every step to `check(before, command, result, now)`.
 fn walk(
-    limits: Limits,
-    steps: &[(Command, u64)],
-    mut check: impl FnMut(&State, &Command, &Result<Transition, Refusal>, Timestamp),
-) -> (State, Timestamp) {
-    let (mut state, mut now) = (State::created(limits, START), START);
+    limits: RunLimits,
+    steps: &[(RunCommand, u64)],
+    mut check: impl FnMut(&RunLifecycle, &RunCommand, &Result<RunTransition, RunRefusal>, Timestamp),
+) -> (RunLifecycle, Timestamp) {
+    let (mut state, mut now) = (RunLifecycle::created(limits, START), START);
     for (command, pause) in steps {
         now = now.plus(Duration::from_millis(*pause));
         let result = apply(&state, command, now);
@@ -91,8 +91,8 @@ proptest! {
         // Questions have deadlines of their own, which answer them.
         while let Some(what) = state.waiting() {
             prop_assert_eq!(next_deadline(&state), None);
-            prop_assert_eq!(&apply(&state, &Command::Tick, Timestamp::from_millis(i64::MAX / 2)).unwrap().state, &state);
-            state = apply(&state, &Command::Answer { what }, now).unwrap().state;
+            prop_assert_eq!(&apply(&state, &RunCommand::Tick, Timestamp::from_millis(i64::MAX / 2)).unwrap().state, &state);
+            state = apply(&state, &RunCommand::Answer { what }, now).unwrap().state;
             if state.waiting().is_none() {
                 prop_assert!(state.claim().is_some_and(|claim| claim.lease_until > now), "{:?}", state);
             }
@@ -101,7 +101,7 @@ proptest! {
         for _ in 0..3 {
             let Some(deadline) = next_deadline(&state) else { break };
             now = now.max(deadline);
-            state = apply(&state, &Command::Tick, now).unwrap().state;
+            state = apply(&state, &RunCommand::Tick, now).unwrap().state;
         }
         prop_assert!(state.status().is_terminal(), "{state:?}");
     }
@@ -119,13 +119,13 @@ proptest! {
     fn a_stale_epoch_changes_nothing(limits in limits(), steps in steps()) {
         walk(limits, &steps, |before, command, result, _| {
             let epoch = match command {
-                Command::Progress { by, .. } | Command::Complete { by, .. } | Command::Fail { by, .. }
-                | Command::Release { by } | Command::Ask { by, .. } => by.epoch,
-                Command::Claim { .. } | Command::Renew { .. } | Command::Cancel { .. } | Command::Answer { .. }
-                | Command::Halt { .. } | Command::Undelivered | Command::Lose | Command::Tick => None,
+                RunCommand::Progress { by, .. } | RunCommand::Complete { by, .. } | RunCommand::Fail { by, .. }
+                | RunCommand::Release { by } | RunCommand::Ask { by, .. } => by.epoch,
+                RunCommand::Claim { .. } | RunCommand::Renew { .. } | RunCommand::Cancel { .. } | RunCommand::Answer { .. }
+                | RunCommand::Halt { .. } | RunCommand::Undelivered | RunCommand::Lose | RunCommand::Tick => None,
             };
             if epoch.is_some_and(|epoch| epoch != before.epoch) {
-                assert_eq!(*result, Err(Refusal::StaleEpoch));
+                assert_eq!(*result, Err(RunRefusal::StaleEpoch));
             }
         });
     }
@@ -135,7 +135,7 @@ proptest! {
         walk(limits, &steps, |before, command, result, _| {
             let Ok(after) = result else { return };
             assert!(after.state.attempt <= limits.max_attempts && after.state.attempt >= 0, "{after:?}");
-            let claimed = matches!(command, Command::Claim { .. });
+            let claimed = matches!(command, RunCommand::Claim { .. });
             assert_eq!(after.state.epoch, before.epoch + i64::from(claimed));
         });
     }
@@ -143,8 +143,8 @@ proptest! {
     #[test]
     fn a_run_is_running_no_longer_than_its_lease_and_time_out(limits in limits(), steps in steps()) {
         walk(limits, &steps, |_, command, result, now| {
-            if let (Command::Tick, Ok(after)) = (command, result)
-                && let Phase::Running(claim) = &after.state.phase
+            if let (RunCommand::Tick, Ok(after)) = (command, result)
+                && let RunPhase::Running(claim) = &after.state.phase
             {
                 let waits = claim.waits;
                 let works_in_time = claim.claimed_at.plus(limits.timeout).plus(waits.waited) > now;
@@ -157,14 +157,14 @@ proptest! {
     fn only_the_holder_reports(limits in limits(), steps in steps()) {
         walk(limits, &steps, |before, command, result, _| {
             if let (
-                Command::Complete { by, .. } | Command::Fail { by, .. } | Command::Progress { by, .. }
-                | Command::Ask { by, .. } | Command::Release { by },
+                RunCommand::Complete { by, .. } | RunCommand::Fail { by, .. } | RunCommand::Progress { by, .. }
+                | RunCommand::Ask { by, .. } | RunCommand::Release { by },
                 Ok(after),
             ) = (command, result)
                 && after.state != *before
             {
                 assert_eq!(before.claim().map(|claim| claim.runtime), Some(by.runtime));
-                assert_eq!(before.status(), Status::Running);
+                assert_eq!(before.status(), RunStatus::Running);
             }
         });
     }
@@ -180,11 +180,11 @@ proptest! {
             last = now;
             let Ok(after) = result else { return };
             match (command, after.event) {
-                (Command::Claim { .. }, Some(Event::Claimed)) => worked = Duration::ZERO,
-                (Command::Tick, Some(Event::Failed { code: FailureCode::TimedOut })) => {
+                (RunCommand::Claim { .. }, Some(LifecycleEvent::Claimed)) => worked = Duration::ZERO,
+                (RunCommand::Tick, Some(LifecycleEvent::Failed { code: FailureCode::TimedOut })) => {
                     assert!(before.waiting().is_none() && worked >= limits.timeout, "{before:?} worked {worked:?}");
                 }
-                (Command::Tick, None) if after.state.claim().is_some() => {
+                (RunCommand::Tick, None) if after.state.claim().is_some() => {
                     assert!(before.waiting().is_some() || worked < limits.timeout, "{before:?} worked {worked:?}");
                 }
                 _ => {}
@@ -198,29 +198,29 @@ proptest! {
         let mut open = [0_u32; 2];
         walk(limits, &steps, |before, command, result, now| {
             let Ok(after) = result else { return };
-            let place = |what: &Waiting| usize::from(*what == Waiting::Input);
+            let place = |what: &WaitReason| usize::from(*what == WaitReason::Input);
             match command {
-                Command::Ask { what, .. } => open[place(what)] += 1,
-                Command::Answer { what } => open[place(what)] = open[place(what)].saturating_sub(1),
+                RunCommand::Ask { what, .. } => open[place(what)] += 1,
+                RunCommand::Answer { what } => open[place(what)] = open[place(what)].saturating_sub(1),
                 _ => {}
             }
             let Some(claim) = after.state.claim() else {
                 open = [0; 2];
                 return;
             };
-            let Waits { approvals, inputs, since, .. } = claim.waits;
+            let RunWaits { approvals, inputs, since, .. } = claim.waits;
             assert_eq!([approvals, inputs], open);
             assert!(since.is_some() || open == [0; 2]);
             assert!(since.is_none_or(|since| since <= now));
             let waits_for = match open {
                 [0, 0] => None,
-                [0, _] => Some(Waiting::Input),
-                _ => Some(Waiting::Approval),
+                [0, _] => Some(WaitReason::Input),
+                _ => Some(WaitReason::Approval),
             };
             assert_eq!(after.state.waiting(), waits_for);
             // The world hears of it exactly when it changes.
-            if let Command::Ask { .. } | Command::Answer { .. } = command {
-                let told = (before.waiting() != waits_for).then_some(Event::Waiting { waiting: waits_for });
+            if let RunCommand::Ask { .. } | RunCommand::Answer { .. } = command {
+                let told = (before.waiting() != waits_for).then_some(LifecycleEvent::Waiting { waiting: waits_for });
                 assert_eq!(after.event, told);
             }
         });
@@ -231,12 +231,12 @@ proptest! {
         walk(limits, &steps, |before, command, result, _| {
             let begun = before.claim().is_some_and(|claim| claim.begun);
             match (command, result) {
-                (Command::Release { .. }, Ok(_)) => assert!(!begun),
-                (Command::Release { .. }, Err(Refusal::Begun)) => assert!(begun),
-                (Command::Progress { .. } | Command::Ask { .. }, Ok(after)) => {
+                (RunCommand::Release { .. }, Ok(_)) => assert!(!begun),
+                (RunCommand::Release { .. }, Err(RunRefusal::Begun)) => assert!(begun),
+                (RunCommand::Progress { .. } | RunCommand::Ask { .. }, Ok(after)) => {
                     assert!(after.state.claim().is_some_and(|claim| claim.begun));
                 }
-                (Command::Claim { .. }, Ok(after)) => assert!(after.state.claim().is_some_and(|claim| !claim.begun)),
+                (RunCommand::Claim { .. }, Ok(after)) => assert!(after.state.claim().is_some_and(|claim| !claim.begun)),
                 _ => {}
             }
         });
@@ -246,14 +246,14 @@ proptest! {
     fn an_undelivered_claim_spends_no_attempt(limits in limits(), steps in steps()) {
         walk(limits, &steps, |before, command, result, _| {
             let begun = before.claim().is_some_and(|claim| claim.begun);
-            if let (Command::Undelivered, Ok(after)) = (command, result) {
+            if let (RunCommand::Undelivered, Ok(after)) = (command, result) {
                 if begun {
                     // Something was reported: the work is lost, and that costs an attempt.
                     assert_eq!((after.state.attempt, after.state.epoch), (before.attempt, before.epoch));
                     return;
                 }
                 assert_eq!((after.state.attempt, after.state.epoch), (before.attempt - 1, before.epoch));
-                assert_eq!(after.state.status(), Status::Pending);
+                assert_eq!(after.state.status(), RunStatus::Pending);
             }
         });
     }
@@ -261,18 +261,20 @@ proptest! {
 
 #[test]
 fn the_same_report_twice_is_answered_and_another_is_refused() {
-    let limits = Limits { max_attempts: 1, timeout: Duration::from_secs(60), queue_ttl: Duration::from_secs(60) };
+    let limits = RunLimits { max_attempts: 1, timeout: Duration::from_secs(60), queue_ttl: Duration::from_secs(60) };
     let me = RuntimeId::from_uuid(Uuid::from_u128(1));
-    let by = Worker { runtime: me, epoch: Some(1) };
-    let step = |state: &State, command: &Command| apply(state, command, START).map(|transition| transition.state);
+    let by = WorkerRef { runtime: me, epoch: Some(1) };
+    let step =
+        |state: &RunLifecycle, command: &RunCommand| apply(state, command, START).map(|transition| transition.state);
 
-    let claimed = step(&State::created(limits, START), &Command::Claim { runtime: me, lease: Duration::from_secs(9) });
-    let done = step(&claimed.unwrap(), &Command::Complete { by, outcome: Digest([1; 16]) }).unwrap();
-    assert_eq!(step(&done, &Command::Complete { by, outcome: Digest([1; 16]) }), Ok(done.clone()));
-    assert_eq!(step(&done, &Command::Complete { by, outcome: Digest([2; 16]) }), Err(Refusal::Ended));
+    let claimed =
+        step(&RunLifecycle::created(limits, START), &RunCommand::Claim { runtime: me, lease: Duration::from_secs(9) });
+    let done = step(&claimed.unwrap(), &RunCommand::Complete { by, outcome: OutcomeDigest([1; 16]) }).unwrap();
+    assert_eq!(step(&done, &RunCommand::Complete { by, outcome: OutcomeDigest([1; 16]) }), Ok(done.clone()));
+    assert_eq!(step(&done, &RunCommand::Complete { by, outcome: OutcomeDigest([2; 16]) }), Err(RunRefusal::Ended));
     assert_eq!(
-        step(&done, &Command::Fail { by, code: FailureCode::TaskFailed, outcome: Digest([1; 16]) }),
-        Err(Refusal::Ended)
+        step(&done, &RunCommand::Fail { by, code: FailureCode::TaskFailed, outcome: OutcomeDigest([1; 16]) }),
+        Err(RunRefusal::Ended)
     );
-    assert_eq!(step(&done, &Command::Cancel { outcome: Digest([0; 16]) }), Err(Refusal::Ended));
+    assert_eq!(step(&done, &RunCommand::Cancel { outcome: OutcomeDigest([0; 16]) }), Err(RunRefusal::Ended));
 }

@@ -18,7 +18,7 @@ mod server;
 use std::{io::BufReader, path::PathBuf, process::ExitCode, sync::Arc};
 
 use attache_protocol::env::Env;
-use attache_runtime::collaborator::{Collaborator, GuardCommand, HubTunnels, Options, Slots, run_guard};
+use attache_runtime::collaborator::{Collaborator, GuardCommand, HubTunnelDialer, Options, SlotScheduler, run_guard};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -41,10 +41,10 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn serve(listen: &str, root: PathBuf) -> std::io::Result<()> {
     let role = Collaborator::new(Options {
-        policy: Arc::new(server::OnlyHere { root: std::path::absolute(root)? }),
-        audit: Arc::new(server::Printed),
-        scheduler: Arc::new(Slots::new(2)),
-        tunnels: Arc::new(HubTunnels::of("http://127.0.0.1", &[], None)),
+        policy: Arc::new(server::OneFolderPolicy { root: std::path::absolute(root)? }),
+        audit: Arc::new(server::PrintingAudit),
+        scheduler: Arc::new(SlotScheduler::new(2)),
+        tunnels: Arc::new(HubTunnelDialer::of("http://127.0.0.1", &[], None)),
         guard: GuardCommand { program: std::env::current_exe()?, args: vec!["mount-guard".into()] },
         env: Env::system(),
     });

@@ -11,14 +11,17 @@ use std::{
 use attache_protocol::{
     Json,
     env::Env,
-    rules::assignment::Limits,
+    rules::assignment::CollaboratorLimits,
     secret::SecretHash,
     wire::{
-        a2a::{Artifact, Message, Part, Request, Response, Role, RpcError, Task, TaskState, TaskStatus},
-        awcp::{self, AccessMode, EXTENSION, Error, ErrorCode, SandboxProfile},
+        a2a::{A2aRole, Artifact, Message, Part, RpcError, RpcRequest, RpcResponse, Task, TaskState, TaskStatus},
+        awcp::{self, AccessMode, AwcpError, AwcpErrorCode, EXTENSION, SandboxProfile},
     },
 };
-use attache_runtime::collaborator::{AuditSink, Collaborator, Consent, Entry, Heard, Lent, Policy, Terms, WorkDone};
+use attache_runtime::collaborator::{
+    AdvertisedLimits, BorrowedFolder, Collaborator, CollaboratorAuditEntry, CollaboratorAuditSink, CollaboratorPolicy,
+    DelegationConsent, HostMessageOutcome, WorkDone,
+};
 use axum::{
     Router,
     body::Bytes,
@@ -31,43 +34,43 @@ use serde::{Deserialize, Serialize};
 
 /// An own policy: everybody with the key, read-write, an hour at most, below one folder.
 #[derive(Debug)]
-pub(crate) struct OnlyHere {
+pub(crate) struct OneFolderPolicy {
     pub(crate) root: PathBuf,
 }
 
 /// An own audit: lines for whoever watches.
 #[derive(Debug)]
-pub(crate) struct Printed;
+pub(crate) struct PrintingAudit;
 
 #[derive(Clone)]
-struct Server(Arc<Inner>);
+struct ExampleServer(Arc<Inner>);
 
 struct Inner {
     role: Collaborator,
     url: String,
     key: SecretHash,
     env: Env,
-    tasks: Mutex<BTreeMap<String, Kept>>,
+    tasks: Mutex<BTreeMap<String, StoredTask>>,
 }
 
 #[derive(Clone)]
-struct Kept {
+struct StoredTask {
     task: Task,
     delegation: String,
 }
 
 #[derive(Deserialize)]
-struct Send {
+struct SendMessageParams {
     message: Message,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct TaskIdArg {
     id: String,
 }
 
 #[derive(Serialize)]
-struct Sent {
+struct SendMessageResult {
     task: Task,
 }
 
@@ -80,69 +83,73 @@ pub(crate) fn router(role: Collaborator, url: &str, key: String, env: Env) -> Ro
     Router::new()
         .route("/.well-known/agent-card.json", get(card))
         .route("/", post(call))
-        .with_state(Server(Arc::new(inner)))
+        .with_state(ExampleServer(Arc::new(inner)))
 }
 
 /// Discovery: the extension with what this agent takes.
-async fn card(State(server): State<Server>) -> Answer {
+async fn card(State(server): State<ExampleServer>) -> Answer {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Card<'a> {
+    struct ExampleCard<'a> {
         name: &'a str,
         description: &'a str,
         version: &'a str,
-        supported_interfaces: [Interface<'a>; 1],
-        capabilities: Capabilities,
+        supported_interfaces: [ExampleInterface<'a>; 1],
+        capabilities: ExampleCapabilities,
         default_input_modes: [&'a str; 1],
         default_output_modes: [&'a str; 1],
-        skills: [Skill<'a>; 1],
+        skills: [ExampleSkill<'a>; 1],
     }
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Interface<'a> {
+    struct ExampleInterface<'a> {
         url: &'a str,
         protocol_binding: &'a str,
         protocol_version: &'a str,
     }
     #[derive(Serialize)]
-    struct Capabilities {
-        extensions: Vec<attache_protocol::wire::runtime::Extension>,
+    struct ExampleCapabilities {
+        extensions: Vec<attache_protocol::wire::runtime::DeclaredExtension>,
     }
     #[derive(Serialize)]
-    struct Skill<'a> {
+    struct ExampleSkill<'a> {
         id: &'a str,
         name: &'a str,
         description: &'a str,
         tags: [&'a str; 1],
     }
     let description = "Writes a summary into a folder that is lent to it.";
-    json(&Card {
+    json(&ExampleCard {
         name: "summary",
         description,
         version: "1",
-        supported_interfaces: [Interface { url: &server.0.url, protocol_binding: "JSONRPC", protocol_version: "1.0" }],
-        capabilities: Capabilities { extensions: server.0.role.extension().into_iter().collect() },
+        supported_interfaces: [ExampleInterface {
+            url: &server.0.url,
+            protocol_binding: "JSONRPC",
+            protocol_version: "1.0",
+        }],
+        capabilities: ExampleCapabilities { extensions: server.0.role.extension().into_iter().collect() },
         default_input_modes: ["application/json"],
         default_output_modes: ["application/json"],
-        skills: [Skill { id: "summary", name: "Summary", description, tags: ["files"] }],
+        skills: [ExampleSkill { id: "summary", name: "Summary", description, tags: ["files"] }],
     })
 }
 
-async fn call(State(server): State<Server>, headers: HeaderMap, body: Bytes) -> Answer {
+async fn call(State(server): State<ExampleServer>, headers: HeaderMap, body: Bytes) -> Answer {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     if !bearer.is_some_and(|key| server.0.key.matches(key)) {
         return StatusCode::UNAUTHORIZED.into_response();
     }
-    let Ok(request) = serde_json::from_slice::<Request>(&body) else {
+    let Ok(request) = serde_json::from_slice::<RpcRequest>(&body) else {
         return reply(None, Err((-32700, "this is no JSON-RPC".to_owned())));
     };
     let result = server.answer(&request.method, request.params.as_ref()).await;
     reply(request.id, result)
 }
 
-// === impl Server ===
+// === impl ExampleServer ===
 
-impl Server {
+impl ExampleServer {
     async fn answer(&self, method: &str, params: Option<&Json>) -> Result<Json, (i32, String)> {
         fn read<T: serde::de::DeserializeOwned>(params: Option<&Json>) -> Result<T, (i32, String)> {
             let params = params.cloned().unwrap_or_else(Json::empty_object);
@@ -151,19 +158,19 @@ impl Server {
         let missing = || (-32001, "there is no such task".to_owned());
         match method {
             "SendMessage" => {
-                let Send { message } = read(params)?;
-                let awcp = awcp::Message::among(&message.parts).map_err(|error| (-32602, error.to_string()))?;
-                Ok(Json::of(&Sent { task: self.send(message.task_id, awcp).await.ok_or_else(missing)? }))
+                let SendMessageParams { message } = read(params)?;
+                let awcp = awcp::AwcpMessage::among(&message.parts).map_err(|error| (-32602, error.to_string()))?;
+                Ok(Json::of(&SendMessageResult { task: self.send(message.task_id, awcp).await.ok_or_else(missing)? }))
             }
             "GetTask" => {
-                let Named { id } = read(params)?;
+                let TaskIdArg { id } = read(params)?;
                 self.kept(&id).map(|kept| Json::of(&kept.task)).ok_or_else(missing)
             }
             "CancelTask" => {
-                let Named { id } = read(params)?;
+                let TaskIdArg { id } = read(params)?;
                 let delegation = self.kept(&id).ok_or_else(missing)?.delegation;
-                let ended = Error::new(&delegation, ErrorCode::Cancelled, "the task was cancelled");
-                let task = self.send(Some(id), awcp::Message::Error(ended)).await;
+                let ended = AwcpError::new(&delegation, AwcpErrorCode::Cancelled, "the task was cancelled");
+                let task = self.send(Some(id), awcp::AwcpMessage::Error(ended)).await;
                 task.map(|task| Json::of(&task)).ok_or_else(missing)
             }
             _ => Err((-32601, "this server knows SendMessage, GetTask and CancelTask".to_owned())),
@@ -171,16 +178,16 @@ impl Server {
     }
 
     /// One message of AWCP, and the task that it leads to.
-    async fn send(&self, id: Option<String>, message: awcp::Message) -> Option<Task> {
+    async fn send(&self, id: Option<String>, message: awcp::AwcpMessage) -> Option<Task> {
         let id = match id {
             Some(id) => self.kept(&id).map(|_| id)?,
             None => self.begin(message.delegation()),
         };
         let role = self.0.role.clone();
-        let heard = tokio::task::spawn_blocking(move || role.hear(&message, CALLER)).await.ok()?;
+        let heard = tokio::task::spawn_blocking(move || role.handle_message(&message, CALLER)).await.ok()?;
         match heard {
-            Heard::Reply(last) | Heard::Ended(last) => self.show(&id, &last),
-            Heard::Begin(lent) => {
+            HostMessageOutcome::Reply(last) | HostMessageOutcome::Ended(last) => self.show(&id, &last),
+            HostMessageOutcome::Begin(lent) => {
                 self.set(&id, TaskState::TaskStateWorking, Vec::new());
                 let (server, task) = (self.clone(), id.clone());
                 tokio::spawn(async move {
@@ -188,7 +195,7 @@ impl Server {
                     server.show(&task, &last);
                 });
             }
-            Heard::Underway(_) => {}
+            HostMessageOutcome::Underway(_) => {}
         }
         self.kept(&id).map(|kept| kept.task)
     }
@@ -197,25 +204,25 @@ impl Server {
         let (id, context_id) = (self.0.env.uuid().to_string(), self.0.env.uuid().to_string());
         let status = TaskStatus { state: TaskState::TaskStateSubmitted, message: None, timestamp: None };
         let task = Task { id: id.clone(), context_id, status, artifacts: None, history: None, metadata: None };
-        self.tasks().insert(id.clone(), Kept { task, delegation: delegation.to_owned() });
+        self.tasks().insert(id.clone(), StoredTask { task, delegation: delegation.to_owned() });
         id
     }
 
     /// AWCP's messages as states of an A2A task.
-    fn show(&self, id: &str, last: &awcp::Message) {
+    fn show(&self, id: &str, last: &awcp::AwcpMessage) {
         let state = match last {
-            awcp::Message::Accept(_) => TaskState::TaskStateInputRequired,
-            awcp::Message::Done(_) => TaskState::TaskStateCompleted,
-            awcp::Message::Error(error) => match error.code {
-                ErrorCode::Declined | ErrorCode::DepMissing | ErrorCode::MountpointDenied => {
+            awcp::AwcpMessage::Accept(_) => TaskState::TaskStateInputRequired,
+            awcp::AwcpMessage::Done(_) => TaskState::TaskStateCompleted,
+            awcp::AwcpMessage::Error(error) => match error.code {
+                AwcpErrorCode::Declined | AwcpErrorCode::DepMissing | AwcpErrorCode::MountpointDenied => {
                     TaskState::TaskStateRejected
                 }
-                ErrorCode::Cancelled => TaskState::TaskStateCanceled,
+                AwcpErrorCode::Cancelled => TaskState::TaskStateCanceled,
                 _ => TaskState::TaskStateFailed,
             },
-            awcp::Message::Invite(_) | awcp::Message::Start(_) => return,
+            awcp::AwcpMessage::Invite(_) | awcp::AwcpMessage::Start(_) => return,
         };
-        if let awcp::Message::Done(done) = last
+        if let awcp::AwcpMessage::Done(done) = last
             && let Some(kept) = self.tasks().get_mut(id)
         {
             kept.task.artifacts = Some(vec![Artifact {
@@ -231,24 +238,24 @@ impl Server {
     }
 
     fn set(&self, id: &str, state: TaskState, parts: Vec<Part>) {
-        let message = Message::new(self.0.env.uuid().to_string(), Role::Agent, parts);
+        let message = Message::new(self.0.env.uuid().to_string(), A2aRole::Agent, parts);
         if let Some(kept) = self.tasks().get_mut(id).filter(|kept| !kept.task.status.state.is_terminal()) {
             let message = (!message.parts.is_empty()).then(|| Message { task_id: Some(id.to_owned()), ..message });
             kept.task.status = TaskStatus { state, message, timestamp: Some(self.0.env.now()) };
         }
     }
 
-    fn kept(&self, id: &str) -> Option<Kept> {
+    fn kept(&self, id: &str) -> Option<StoredTask> {
         self.tasks().get(id).cloned()
     }
 
-    fn tasks(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Kept>> {
+    fn tasks(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, StoredTask>> {
         self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Mounts, works, gives back. An own agent would stand where `summarise` does.
-async fn work(mut lent: Lent) -> awcp::Message {
+async fn work(mut lent: BorrowedFolder) -> awcp::AwcpMessage {
     if let Err(error) = lent.mount().await {
         return lent.fail(error).await;
     }
@@ -256,7 +263,7 @@ async fn work(mut lent: Lent) -> awcp::Message {
     let agent = tokio::task::spawn_blocking(move || summarise(&place, &prompt));
     let worked = tokio::select! {
         worked = agent => worked.unwrap_or_else(|error| Err(io::Error::other(error))),
-        over = lent.over() => {
+        over = lent.ended() => {
             let error = lent.error_of(&over);
             return lent.fail(error).await;
         }
@@ -267,7 +274,7 @@ async fn work(mut lent: Lent) -> awcp::Message {
             lent.done(WorkDone { final_summary, highlights, ..WorkDone::default() }).await
         }
         Err(error) => {
-            let error = lent.error(ErrorCode::TaskFailed, error.to_string());
+            let error = lent.error(AwcpErrorCode::TaskFailed, error.to_string());
             lent.fail(error).await
         }
     }
@@ -283,21 +290,21 @@ fn summarise(folder: &Path, prompt: &str) -> io::Result<String> {
     Ok(format!("{} entries are listed in SUMMARY.md.", names.len()))
 }
 
-// === impl OnlyHere ===
+// === impl OneFolderPolicy ===
 
-impl Policy for OnlyHere {
-    fn consider(&self, _invite: &awcp::Invite, _caller: &str) -> Result<Consent, Error> {
-        let limits = Limits {
+impl CollaboratorPolicy for OneFolderPolicy {
+    fn consider(&self, _invite: &awcp::AwcpInvite, _caller: &str) -> Result<DelegationConsent, AwcpError> {
+        let limits = CollaboratorLimits {
             access_modes: vec![AccessMode::Ro, AccessMode::Rw],
             max_ttl: HOUR,
             wanted: SandboxProfile::NOTHING,
             enforced: SandboxProfile::NOTHING,
         };
-        Ok(Consent { limits, mount_roots: self.roots(), requires_empty_dir: true })
+        Ok(DelegationConsent { limits, mount_roots: self.roots(), requires_empty_dir: true })
     }
 
-    fn terms(&self) -> Option<Terms> {
-        Some(Terms { max_ttl_seconds: HOUR.as_secs(), access_modes: vec![AccessMode::Ro, AccessMode::Rw] })
+    fn terms(&self) -> Option<AdvertisedLimits> {
+        Some(AdvertisedLimits { max_ttl_seconds: HOUR.as_secs(), access_modes: vec![AccessMode::Ro, AccessMode::Rw] })
     }
 
     fn roots(&self) -> Vec<PathBuf> {
@@ -305,11 +312,11 @@ impl Policy for OnlyHere {
     }
 }
 
-// === impl Printed ===
+// === impl PrintingAudit ===
 
-impl AuditSink for Printed {
+impl CollaboratorAuditSink for PrintingAudit {
     #[allow(clippy::print_stdout, reason = "an example shows what happens")]
-    fn record(&self, entry: &Entry<'_>) {
+    fn record(&self, entry: &CollaboratorAuditEntry<'_>) {
         println!("{} {} of {}: {}", entry.at, entry.delegation_id, entry.caller, entry.event);
     }
 }
@@ -319,7 +326,7 @@ fn reply(id: Option<Json>, result: Result<Json, (i32, String)>) -> Answer {
         Ok(result) => (Some(result), None),
         Err((code, message)) => (None, Some(RpcError { code, message, data: None })),
     };
-    json(&Response { jsonrpc: "2.0".to_owned(), id, result, error })
+    json(&RpcResponse { jsonrpc: "2.0".to_owned(), id, result, error })
 }
 
 fn json(body: &impl Serialize) -> Answer {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use attache_client::egress::Allow;
+use attache_client::egress::EgressRule;
 use attache_protocol::wire::awcp::{AccessMode, SandboxProfile};
 use serde::Deserialize;
 
@@ -10,7 +10,7 @@ use super::expand;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Collaborator {
+pub struct CollaboratorSection {
     pub enabled: bool,
     /// Folders are mounted below the first of these that is fit for it; `mounts/` of `$AWCP_HOME` unless there is one.
     pub mount_roots: Vec<String>,
@@ -22,21 +22,21 @@ pub struct Collaborator {
     pub delegators: Vec<String>,
     /// Hubs besides the own one through whose tunnels folders may come although their addresses are private.
     pub tunnel_hosts: Vec<String>,
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxSection,
 }
 
 /// What the owner wants. Asking for more than is enforced today means that every delegation is declined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Sandbox {
+pub struct SandboxSection {
     pub cwd_only: bool,
     pub allow_network: bool,
     pub allow_exec: bool,
 }
 
-// === impl Collaborator ===
+// === impl CollaboratorSection ===
 
-impl Default for Collaborator {
+impl Default for CollaboratorSection {
     fn default() -> Self {
         Self {
             enabled: false,
@@ -46,12 +46,12 @@ impl Default for Collaborator {
             access_modes: vec![AccessMode::Ro, AccessMode::Rw],
             delegators: vec!["*".to_owned()],
             tunnel_hosts: Vec::new(),
-            sandbox: Sandbox::default(),
+            sandbox: SandboxSection::default(),
         }
     }
 }
 
-impl Collaborator {
+impl CollaboratorSection {
     /// Where folders are mounted. `home` is `$AWCP_HOME`.
     pub fn roots(&self, home: &Path, person: Option<&Path>) -> Vec<PathBuf> {
         if self.mount_roots.is_empty() {
@@ -84,7 +84,7 @@ impl Collaborator {
             }
         }
         for host in &self.tunnel_hosts {
-            if host.parse::<Allow>().is_err() {
+            if host.parse::<EgressRule>().is_err() {
                 let fix = "Write a host's name, an address, or a range such as 10.20.0.0/16.";
                 return wrong(format!("`{host}` is no host"), host, fix);
             }
@@ -105,17 +105,17 @@ impl Collaborator {
     }
 }
 
-// === impl Sandbox ===
+// === impl SandboxSection ===
 
-impl Default for Sandbox {
+impl Default for SandboxSection {
     fn default() -> Self {
         Self { cwd_only: false, allow_network: true, allow_exec: true }
     }
 }
 
-impl From<Sandbox> for SandboxProfile {
-    fn from(sandbox: Sandbox) -> Self {
-        let Sandbox { cwd_only, allow_network, allow_exec } = sandbox;
+impl From<SandboxSection> for SandboxProfile {
+    fn from(sandbox: SandboxSection) -> Self {
+        let SandboxSection { cwd_only, allow_network, allow_exec } = sandbox;
         Self { cwd_only, allow_network, allow_exec }
     }
 }
@@ -124,7 +124,7 @@ impl From<Sandbox> for SandboxProfile {
 mod tests {
     use super::{super::PolicyFile, *};
 
-    fn read(text: &str) -> Result<Collaborator, String> {
+    fn read(text: &str) -> Result<CollaboratorSection, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("policy.toml");
         std::fs::write(&path, text).unwrap();
@@ -136,16 +136,16 @@ mod tests {
     #[test]
     fn nothing_is_taken_unless_a_person_says_so() {
         for text in ["", "[collaborator]\n", "[delegator]\nroots = []\n"] {
-            assert_eq!(read(text), Ok(Collaborator::default()), "{text}");
+            assert_eq!(read(text), Ok(CollaboratorSection::default()), "{text}");
         }
-        assert!(!Collaborator::default().enabled);
+        assert!(!CollaboratorSection::default().enabled);
         let all = read(
             "[collaborator]\nenabled = true\nmount_roots = [\"~/m\", \"/srv/m\"]\nrequires_empty_dir = false\n\
              max_ttl_seconds = 60\naccess_modes = [\"ro\"]\ndelegators = [\"user:ann\", \"agent:*\"]\n\
              tunnel_hosts = [\"10.0.0.0/8\"]\n[collaborator.sandbox]\ncwd_only = true\n",
         )
         .unwrap();
-        let expected = Collaborator {
+        let expected = CollaboratorSection {
             enabled: true,
             mount_roots: vec!["~/m".to_owned(), "/srv/m".to_owned()],
             requires_empty_dir: false,
@@ -153,15 +153,15 @@ mod tests {
             access_modes: vec![AccessMode::Ro],
             delegators: vec!["user:ann".to_owned(), "agent:*".to_owned()],
             tunnel_hosts: vec!["10.0.0.0/8".to_owned()],
-            sandbox: Sandbox { cwd_only: true, ..Sandbox::default() },
+            sandbox: SandboxSection { cwd_only: true, ..SandboxSection::default() },
         };
         assert_eq!(all, expected);
         let (home, person) = (Path::new("/home/ann/.AWCP"), Some(Path::new("/home/ann")));
         assert_eq!(all.roots(home, person), [PathBuf::from("/home/ann/m"), PathBuf::from("/srv/m")]);
-        assert_eq!(Collaborator::default().roots(home, person), [PathBuf::from("/home/ann/.AWCP/mounts")]);
+        assert_eq!(CollaboratorSection::default().roots(home, person), [PathBuf::from("/home/ann/.AWCP/mounts")]);
         let taken = ["user:ann", "user:anna", "agent:x", "", "key:ann"].map(|caller| all.takes_from(caller));
         assert_eq!(taken, [true, false, true, false, false]);
-        assert!(Collaborator::default().takes_from("anybody"));
+        assert!(CollaboratorSection::default().takes_from("anybody"));
     }
 
     #[test]

@@ -5,15 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_protocol::{Pin, wire::awcp::AccessMode};
-use attache_workspace::export::Rules;
+use attache_protocol::{KeyPin, wire::awcp::AccessMode};
+use attache_workspace::export::ExportPatterns;
 use serde::Deserialize;
 
 use super::{expand, normal_url};
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Delegator {
+pub struct DelegatorSection {
     /// An hour, or the most that is allowed, unless a person says so.
     pub default_ttl_seconds: Option<u64>,
     pub max_ttl_seconds: u64,
@@ -30,10 +30,10 @@ pub struct Delegator {
     /// The key for that hub.
     pub key_file: Option<String>,
     /// Of that hub, when it made its own certificate.
-    pub pin: Option<Pin>,
-    pub peers: Vec<Peer>,
-    pub export: ExportRules,
-    pub git: Git,
+    pub pin: Option<KeyPin>,
+    pub peers: Vec<TrustedPeer>,
+    pub export: ExportSection,
+    pub git: GitSection,
     /// After so many days the originals of what a lease changed are removed; it cannot be put back then.
     pub keep_originals_days: u64,
     /// When the originals of all leases take more than this, those of the oldest go first.
@@ -43,15 +43,15 @@ pub struct Delegator {
 /// An agent that may be lent something.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Peer {
+pub struct TrustedPeer {
     pub url: String,
     #[serde(default)]
     pub key_file: Option<String>,
     /// Of a hub that made its own certificate.
     #[serde(default)]
-    pub pin: Option<Pin>,
+    pub pin: Option<KeyPin>,
     #[serde(default)]
-    pub reach: Reach,
+    pub reach: RouteMode,
     /// `host:port` that the remote dials instead of the address that the daemon listens on.
     #[serde(default)]
     pub advertise: Option<String>,
@@ -60,7 +60,7 @@ pub struct Peer {
 /// How the remote gets at the folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Reach {
+pub enum RouteMode {
     /// Directly where that can work, through the hub otherwise.
     #[default]
     Auto,
@@ -70,7 +70,7 @@ pub enum Reach {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ExportRules {
+pub struct ExportSection {
     /// Never shown, in gitignore's syntax.
     pub exclude: Vec<String>,
     /// Secrets, besides those that are withheld anyway.
@@ -84,7 +84,7 @@ pub struct ExportRules {
 
 /// What a policy says of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lendable {
+pub enum FolderEligibility {
     Yes,
     /// It is below a root, and among what no lease of that root shows.
     Withheld,
@@ -94,14 +94,14 @@ pub enum Lendable {
 /// Both touch the current branch, so both are asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Git {
+pub struct GitSection {
     pub git_init: bool,
     pub auto_commit: bool,
 }
 
-// === impl Delegator ===
+// === impl DelegatorSection ===
 
-impl Default for Delegator {
+impl Default for DelegatorSection {
     fn default() -> Self {
         Self {
             default_ttl_seconds: None,
@@ -115,30 +115,30 @@ impl Default for Delegator {
             key_file: None,
             pin: None,
             peers: Vec::new(),
-            export: ExportRules::default(),
-            git: Git::default(),
+            export: ExportSection::default(),
+            git: GitSection::default(),
             keep_originals_days: 30,
             keep_originals_bytes: 20 << 30,
         }
     }
 }
 
-impl Delegator {
-    pub fn peer(&self, url: &str) -> Option<&Peer> {
+impl DelegatorSection {
+    pub fn peer(&self, url: &str) -> Option<&TrustedPeer> {
         let url = normal_url(url)?;
         self.peers.iter().find(|peer| peer.is(&url))
     }
 
     /// Whether a folder, with every link in its path followed, is one of the roots, or below one and shown there.
-    pub fn lends(&self, folder: &Path, person: Option<&Path>) -> Lendable {
+    pub fn folder_eligibility(&self, folder: &Path, person: Option<&Path>) -> FolderEligibility {
         let roots = self.roots.iter().filter_map(|root| fs::canonicalize(expand(root, person)).ok());
         let around: Vec<PathBuf> = roots.filter(|root| folder.starts_with(root)).collect();
         let (exclude, withhold) = (self.export.exclude.clone(), self.export.withhold.clone());
-        let rules = Rules { include: Vec::new(), exclude, withhold };
+        let rules = ExportPatterns { include: Vec::new(), exclude, withhold };
         match around.iter().any(|root| rules.show(root, folder).unwrap_or(false)) {
-            true => Lendable::Yes,
-            false if around.is_empty() => Lendable::No,
-            false => Lendable::Withheld,
+            true => FolderEligibility::Yes,
+            false if around.is_empty() => FolderEligibility::No,
+            false => FolderEligibility::Withheld,
         }
     }
 
@@ -167,7 +167,7 @@ impl Delegator {
             }
         }
         for pattern in self.export.exclude.iter().chain(&self.export.withhold) {
-            let rules = Rules { exclude: vec![pattern.clone()], ..Rules::default() };
+            let rules = ExportPatterns { exclude: vec![pattern.clone()], ..ExportPatterns::default() };
             if let Err(error) = rules.check() {
                 return wrong(error.to_string(), pattern, "Write it as in a .gitignore: target/, *.log, /secret.");
             }
@@ -198,9 +198,9 @@ pub fn host_port(text: &str) -> Option<(String, u16)> {
     (!host.is_empty()).then(|| (host.to_owned(), port))
 }
 
-// === impl Peer ===
+// === impl TrustedPeer ===
 
-impl Peer {
+impl TrustedPeer {
     /// `url` is in its normal form.
     pub(super) fn is(&self, url: &str) -> bool {
         normal_url(&self.url).as_deref() == Some(url)

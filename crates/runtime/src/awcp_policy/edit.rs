@@ -5,16 +5,16 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Delegator, Peer};
+use super::{DelegatorSection, TrustedPeer};
 
 #[derive(Deserialize)]
-struct Places {
+struct PolicySpans {
     #[serde(default)]
-    delegator: DelegatorPlaces,
+    delegator: DelegatorSpans,
 }
 
 #[derive(Default, Deserialize)]
-struct DelegatorPlaces {
+struct DelegatorSpans {
     #[serde(default)]
     roots: Option<Spanned<Vec<Spanned<String>>>>,
 }
@@ -23,7 +23,7 @@ const PEERS: &str = "[[delegator.peers]]";
 const SECTION: &str = "[delegator]";
 
 /// The text with what differs between the two changed. `None` where it is written in a way that this cannot follow.
-pub(super) fn apply(text: &str, before: &Delegator, wanted: &Delegator) -> Option<String> {
+pub(super) fn apply(text: &str, before: &DelegatorSection, wanted: &DelegatorSection) -> Option<String> {
     let mut text = text.to_owned();
     for peer in before.peers.iter().filter(|peer| !wanted.peers.contains(peer)) {
         text = without_peer(&text, &peer.url)?;
@@ -44,7 +44,7 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-fn with_peer(text: String, peer: &Peer) -> String {
+fn with_peer(text: String, peer: &TrustedPeer) -> String {
     let mut text = ended(text);
     if !text.is_empty() {
         text.push('\n');
@@ -57,9 +57,9 @@ fn with_peer(text: String, peer: &Peer) -> String {
         }
     }
     match peer.reach {
-        super::Reach::Auto => {}
-        super::Reach::Direct => text += "reach = \"direct\"\n",
-        super::Reach::Tunnel => text += "reach = \"tunnel\"\n",
+        super::RouteMode::Auto => {}
+        super::RouteMode::Direct => text += "reach = \"direct\"\n",
+        super::RouteMode::Tunnel => text += "reach = \"tunnel\"\n",
     }
     text
 }
@@ -83,10 +83,10 @@ fn without_peer(text: &str, url: &str) -> Option<String> {
         }
         let mut end = (start + 1..lines.len()).find(|line| is_header(lines[*line])).unwrap_or(lines.len());
         let block = lines[start..end].concat();
-        let peer = toml::from_str::<Whole>(&block).ok().and_then(|mut whole| whole.delegator.peers.pop());
+        let peer = toml::from_str::<DelegatorOnly>(&block).ok().and_then(|mut whole| whole.delegator.peers.pop());
         if peer.is_some_and(|peer| peer.url == url) {
             // What is said right above the next block is about that one.
-            while end < lines.len() && end > start + 1 && is_aside(lines[end - 1]) {
+            while end < lines.len() && end > start + 1 && is_blank_or_comment(lines[end - 1]) {
                 end -= 1;
             }
             let begin = if start > 0 && lines[start - 1].trim().is_empty() { start - 1 } else { start };
@@ -98,25 +98,25 @@ fn without_peer(text: &str, url: &str) -> Option<String> {
 }
 
 #[derive(Deserialize)]
-struct Whole {
-    delegator: Delegator,
+struct DelegatorOnly {
+    delegator: DelegatorSection,
 }
 
-fn is_aside(line: &str) -> bool {
+fn is_blank_or_comment(line: &str) -> bool {
     let line = line.trim();
     line.is_empty() || line.starts_with('#')
 }
 
 /// Where `roots` is, and each of its entries.
-type Roots = (Range<usize>, Vec<Spanned<String>>);
+type RootSpans = (Range<usize>, Vec<Spanned<String>>);
 
-fn places(text: &str) -> Option<Option<Roots>> {
-    let places: Places = toml::from_str(text).ok()?;
+fn root_spans(text: &str) -> Option<Option<RootSpans>> {
+    let places: PolicySpans = toml::from_str(text).ok()?;
     Some(places.delegator.roots.map(|roots| (roots.span(), roots.into_inner())))
 }
 
 fn with_root(text: String, root: &str) -> Option<String> {
-    match places(&text)? {
+    match root_spans(&text)? {
         Some((_, roots)) if !roots.is_empty() => {
             let at = roots.last().expect("it is not empty").span().end;
             Some(format!("{}, {}{}", &text[..at], quoted(root), &text[at..]))
@@ -142,7 +142,7 @@ fn with_root(text: String, root: &str) -> Option<String> {
 }
 
 fn without_root(text: &str, root: &str) -> Option<String> {
-    let (span, roots) = places(text)??;
+    let (span, roots) = root_spans(text)??;
     let index = roots.iter().position(|kept| kept.get_ref() == root)?;
     let cut = match (roots.len(), roots.get(index + 1)) {
         (1, _) => return Some(format!("{}[]{}", &text[..span.start], &text[span.end..])),

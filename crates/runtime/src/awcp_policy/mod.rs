@@ -4,19 +4,19 @@
 pub mod collaborator;
 pub mod delegator;
 mod edit;
-mod place;
+mod normalize;
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-use attache_protocol::{Pin, env::Env};
+use attache_protocol::{KeyPin, env::Env};
 use serde::Deserialize;
 
-pub use collaborator::Collaborator;
-pub use delegator::{Delegator, Peer, Reach};
-pub use place::{expand, normal_url};
+pub use collaborator::CollaboratorSection;
+pub use delegator::{DelegatorSection, RouteMode, TrustedPeer};
+pub use normalize::{expand, normal_url};
 
 use crate::{Error, files};
 
@@ -24,21 +24,21 @@ use crate::{Error, files};
 #[derive(Debug, Clone)]
 pub struct PolicyFile {
     path: PathBuf,
-    person: Option<PathBuf>,
+    home_folder: Option<PathBuf>,
 }
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Policy {
-    pub delegator: Delegator,
-    pub collaborator: Collaborator,
+pub struct AwcpPolicy {
+    pub delegator: DelegatorSection,
+    pub collaborator: CollaboratorSection,
 }
 
 /// A mistake in the file, where it is, and how it is mended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}. {fix}", path.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
-pub struct Invalid {
+pub struct InvalidPolicy {
     pub path: PathBuf,
     pub line: Option<usize>,
     pub what: String,
@@ -47,17 +47,17 @@ pub struct Invalid {
 
 /// What a person changes by a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    AddPeer { url: String, key_file: Option<PathBuf>, pin: Option<Pin> },
+pub enum PolicyChange {
+    AddPeer { url: String, key_file: Option<PathBuf>, pin: Option<KeyPin> },
     RemovePeer { url: String },
     AddRoot(PathBuf),
     RemoveRoot(PathBuf),
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum ChangeError {
+pub enum PolicyChangeError {
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidPolicy),
     #[error("there is no {what} `{name}` in {}", path.display())]
     NotThere { what: &'static str, name: String, path: PathBuf },
     #[error("`{0}` is not the URL of an agent. Write it like https://hub.example.org/a2a/builder")]
@@ -75,7 +75,7 @@ const KEYS: &str = "Correct it in an editor; docs/delegations.md lists every key
 impl PolicyFile {
     /// `person` is the home folder that `~` stands for.
     pub const fn at(path: PathBuf, person: Option<PathBuf>) -> Self {
-        Self { path, person }
+        Self { path, home_folder: person }
     }
 
     pub fn path(&self) -> &Path {
@@ -83,16 +83,16 @@ impl PolicyFile {
     }
 
     /// The home folder that `~` stands for.
-    pub fn person(&self) -> Option<&Path> {
-        self.person.as_deref()
+    pub fn home_folder(&self) -> Option<&Path> {
+        self.home_folder.as_deref()
     }
 
-    pub fn read(&self) -> Result<Policy, Invalid> {
+    pub fn read(&self) -> Result<AwcpPolicy, InvalidPolicy> {
         self.parse(&self.text()?)
     }
 
     /// Changes the file and leaves everything else in it as it is, comments included. Returns whether it changed.
-    pub fn change(&self, change: &Change, env: &Env) -> Result<bool, ChangeError> {
+    pub fn change(&self, change: &PolicyChange, env: &Env) -> Result<bool, PolicyChangeError> {
         // Where it is a link, what it leads to is changed.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         if let Some(folder) = path.parent() {
@@ -103,8 +103,8 @@ impl PolicyFile {
         let before = self.parse(&text)?;
         let mut wanted = before.clone();
         match change {
-            Change::AddPeer { url, key_file, pin } => {
-                let url = normal_url(url).ok_or_else(|| ChangeError::NotAUrl(url.clone()))?;
+            PolicyChange::AddPeer { url, key_file, pin } => {
+                let url = normal_url(url).ok_or_else(|| PolicyChangeError::NotAUrl(url.clone()))?;
                 let key_file = key_file.as_ref().map(|file| file.to_string_lossy().into_owned());
                 match wanted.delegator.peers.iter_mut().find(|peer| peer.is(&url)) {
                     Some(peer) => {
@@ -115,26 +115,28 @@ impl PolicyFile {
                         // Written anew, with what it says besides.
                         (peer.key_file, peer.pin) = (key_file, pin);
                     }
-                    None => wanted.delegator.peers.push(Peer { url, key_file, pin: *pin, ..Peer::default() }),
+                    None => {
+                        wanted.delegator.peers.push(TrustedPeer { url, key_file, pin: *pin, ..TrustedPeer::default() })
+                    }
                 }
             }
-            Change::RemovePeer { url } => {
-                let url = normal_url(url).ok_or_else(|| ChangeError::NotAUrl(url.clone()))?;
+            PolicyChange::RemovePeer { url } => {
+                let url = normal_url(url).ok_or_else(|| PolicyChangeError::NotAUrl(url.clone()))?;
                 let peers = wanted.delegator.peers.len();
                 wanted.delegator.peers.retain(|peer| !peer.is(&url));
                 if wanted.delegator.peers.len() == peers {
                     return Err(self.not_there("peer", &url));
                 }
             }
-            Change::AddRoot(root) => {
+            PolicyChange::AddRoot(root) => {
                 let root = root.to_string_lossy().into_owned();
                 if wanted.delegator.roots.contains(&root) {
                     return Ok(false);
                 }
                 wanted.delegator.roots.push(root);
             }
-            Change::RemoveRoot(root) => {
-                let same = |kept: &String| expand(kept, self.person()) == *root || Path::new(kept) == root;
+            PolicyChange::RemoveRoot(root) => {
+                let same = |kept: &String| expand(kept, self.home_folder()) == *root || Path::new(kept) == root;
                 let roots = wanted.delegator.roots.len();
                 wanted.delegator.roots.retain(|kept| !same(kept));
                 if wanted.delegator.roots.len() == roots {
@@ -146,16 +148,16 @@ impl PolicyFile {
         // What was written must mean what was meant, whatever the file looked like.
         match written.filter(|written| self.parse(written).is_ok_and(|policy| policy.means(&wanted))) {
             Some(written) => files::replace(&path, written.as_bytes(), env)?,
-            None => return Err(ChangeError::ByHand(path)),
+            None => return Err(PolicyChangeError::ByHand(path)),
         }
         Ok(true)
     }
 
-    fn not_there(&self, what: &'static str, name: &str) -> ChangeError {
-        ChangeError::NotThere { what, name: name.to_owned(), path: self.path.clone() }
+    fn not_there(&self, what: &'static str, name: &str) -> PolicyChangeError {
+        PolicyChangeError::NotThere { what, name: name.to_owned(), path: self.path.clone() }
     }
 
-    fn text(&self) -> Result<String, Invalid> {
+    fn text(&self) -> Result<String, InvalidPolicy> {
         match fs::read_to_string(&self.path) {
             Ok(text) => Ok(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -165,8 +167,8 @@ impl PolicyFile {
         }
     }
 
-    fn parse(&self, text: &str) -> Result<Policy, Invalid> {
-        let policy: Policy = toml::from_str(text).map_err(|error| {
+    fn parse(&self, text: &str) -> Result<AwcpPolicy, InvalidPolicy> {
+        let policy: AwcpPolicy = toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             self.invalid(line, error.message().trim_end_matches('.').to_owned(), KEYS)
         })?;
@@ -178,14 +180,14 @@ impl PolicyFile {
         Ok(policy)
     }
 
-    fn invalid(&self, line: Option<usize>, what: String, fix: &str) -> Invalid {
-        Invalid { path: self.path.clone(), line, what, fix: fix.to_owned() }
+    fn invalid(&self, line: Option<usize>, what: String, fix: &str) -> InvalidPolicy {
+        InvalidPolicy { path: self.path.clone(), line, what, fix: fix.to_owned() }
     }
 }
 
-// === impl Policy ===
+// === impl AwcpPolicy ===
 
-impl Policy {
+impl AwcpPolicy {
     /// The order of peers is nobody's business.
     fn means(&self, other: &Self) -> bool {
         let sorted = |policy: &Self| {

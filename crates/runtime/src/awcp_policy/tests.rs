@@ -3,7 +3,7 @@
 use attache_protocol::wire::awcp::AccessMode;
 
 use super::{
-    delegator::{ExportRules, Lendable, host_port},
+    delegator::{ExportSection, FolderEligibility, host_port},
     *,
 };
 
@@ -36,22 +36,22 @@ fn file(text: &str) -> (tempfile::TempDir, PolicyFile) {
     (folder, PolicyFile::at(path, Some("/home/ann".into())))
 }
 
-fn after(text: &str, change: &Change) -> String {
+fn after(text: &str, change: &PolicyChange) -> String {
     let (_folder, file) = file(text);
     assert!(file.change(change, &Env::seeded(1)).unwrap());
     fs::read_to_string(file.path()).unwrap()
 }
 
-fn peer(url: &str) -> Change {
-    Change::AddPeer { url: url.to_owned(), key_file: None, pin: None }
+fn peer(url: &str) -> PolicyChange {
+    PolicyChange::AddPeer { url: url.to_owned(), key_file: None, pin: None }
 }
 
 #[test]
 fn a_missing_file_allows_nothing() {
     let policy = PolicyFile::at("/nowhere/policy.toml".into(), None).read().unwrap();
-    assert_eq!(policy, Policy::default());
+    assert_eq!(policy, AwcpPolicy::default());
     assert_eq!(policy.delegator.peer("http://127.0.0.1:1/a2a/x"), None);
-    assert_eq!(policy.delegator.lends(Path::new("/"), None), Lendable::No);
+    assert_eq!(policy.delegator.folder_eligibility(Path::new("/"), None), FolderEligibility::No);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn everything_is_read_and_peers_are_found_however_they_are_written() {
     assert_eq!((policy.max_ttl_seconds, policy.default_ttl_seconds), (7200, None));
     assert_eq!(policy.default_access_mode, AccessMode::Rw);
     let found = policy.peer("HTTPS://hub.example.org:443/a2a/builder/.well-known/agent-card.json").unwrap();
-    assert_eq!((found.reach, found.key_file.as_deref()), (Reach::Tunnel, Some("~/keys/hub")));
+    assert_eq!((found.reach, found.key_file.as_deref()), (RouteMode::Tunnel, Some("~/keys/hub")));
     for other in ["https://hub.example.org/a2a/builder2", "http://hub.example.org/a2a/builder", "nonsense"] {
         assert_eq!(policy.peer(other), None, "{other}");
     }
@@ -96,8 +96,8 @@ fn peers_come_and_go_and_the_rest_stays() {
     let added = after(WRITTEN, &peer("https://other.example.org/a2a/x/"));
     let block = "\n[[delegator.peers]]\nurl = \"https://other.example.org/a2a/x\"\n";
     assert_eq!(added, format!("{WRITTEN}{block}"));
-    assert_eq!(after(&added, &Change::RemovePeer { url: "https://other.example.org/a2a/x".to_owned() }), WRITTEN);
-    let removed = after(WRITTEN, &Change::RemovePeer { url: "http://10.0.0.5:7800/a2a/cellar/".to_owned() });
+    assert_eq!(after(&added, &PolicyChange::RemovePeer { url: "https://other.example.org/a2a/x".to_owned() }), WRITTEN);
+    let removed = after(WRITTEN, &PolicyChange::RemovePeer { url: "http://10.0.0.5:7800/a2a/cellar/".to_owned() });
     let cut = "[[ delegator.peers ]] # by hand\nurl = \"http://10.0.0.5:7800/a2a/cellar\"\n";
     assert_eq!(removed, WRITTEN.replace(cut, ""));
     let first = after("", &peer("http://127.0.0.1:7800/a2a/b"));
@@ -106,28 +106,29 @@ fn peers_come_and_go_and_the_rest_stays() {
 
 #[test]
 fn a_key_is_added_to_a_peer_that_is_there() {
-    let change = Change::AddPeer { url: "http://x/a2a/b".to_owned(), key_file: Some("/keys/x".into()), pin: None };
+    let change =
+        PolicyChange::AddPeer { url: "http://x/a2a/b".to_owned(), key_file: Some("/keys/x".into()), pin: None };
     let written = after("[[delegator.peers]]\nurl = \"http://x/a2a/b\"\nreach = \"direct\"\n", &change);
     assert_eq!(written, "[[delegator.peers]]\nurl = \"http://x/a2a/b\"\nkey_file = \"/keys/x\"\nreach = \"direct\"\n");
 }
 
 #[test]
 fn roots_come_and_go_and_the_rest_stays() {
-    let added = after(WRITTEN, &Change::AddRoot("/home/ann/it's new".into()));
+    let added = after(WRITTEN, &PolicyChange::AddRoot("/home/ann/it's new".into()));
     assert_eq!(added, WRITTEN.replace("\"/data\"", "\"/data\", \"/home/ann/it's new\""));
-    assert_eq!(after(&added, &Change::RemoveRoot("/home/ann/it's new".into())), WRITTEN);
+    assert_eq!(after(&added, &PolicyChange::RemoveRoot("/home/ann/it's new".into())), WRITTEN);
     assert_eq!(
-        after(WRITTEN, &Change::RemoveRoot("/src".into())),
+        after(WRITTEN, &PolicyChange::RemoveRoot("/src".into())),
         WRITTEN.replace("\"/src\", # everything\n  \"/data\"", "\"/data\"")
     );
     assert_eq!(
-        after("[delegator]\nroots = [\"~/src\",]\n", &Change::RemoveRoot("/home/ann/src".into())),
+        after("[delegator]\nroots = [\"~/src\",]\n", &PolicyChange::RemoveRoot("/home/ann/src".into())),
         "[delegator]\nroots = []\n"
     );
-    assert_eq!(after("", &Change::AddRoot("/a".into())), "[delegator]\nroots = [\"/a\"]\n");
+    assert_eq!(after("", &PolicyChange::AddRoot("/a".into())), "[delegator]\nroots = [\"/a\"]\n");
     let peers = "[[delegator.peers]]\nurl = \"http://x\"\n";
-    assert_eq!(after(peers, &Change::AddRoot("/a".into())), format!("{peers}\n[delegator]\nroots = [\"/a\"]\n"));
-    assert_eq!(after("[delegator]", &Change::AddRoot("/a".into())), "[delegator]\nroots = [\"/a\"]\n");
+    assert_eq!(after(peers, &PolicyChange::AddRoot("/a".into())), format!("{peers}\n[delegator]\nroots = [\"/a\"]\n"));
+    assert_eq!(after("[delegator]", &PolicyChange::AddRoot("/a".into())), "[delegator]\nroots = [\"/a\"]\n");
 }
 
 #[test]
@@ -135,10 +136,10 @@ fn what_is_there_is_not_added_and_what_is_not_is_not_removed() {
     let (_folder, file) = file(WRITTEN);
     let env = Env::seeded(1);
     assert!(!file.change(&peer("https://hub.example.org/a2a/builder"), &env).unwrap());
-    assert!(!file.change(&Change::AddRoot("/src".into()), &env).unwrap());
-    let missing = file.change(&Change::RemoveRoot("/nothing".into()), &env).unwrap_err();
-    assert!(matches!(missing, ChangeError::NotThere { what: "folder", .. }), "{missing}");
-    assert!(matches!(file.change(&peer("builder"), &env), Err(ChangeError::NotAUrl(_))));
+    assert!(!file.change(&PolicyChange::AddRoot("/src".into()), &env).unwrap());
+    let missing = file.change(&PolicyChange::RemoveRoot("/nothing".into()), &env).unwrap_err();
+    assert!(matches!(missing, PolicyChangeError::NotThere { what: "folder", .. }), "{missing}");
+    assert!(matches!(file.change(&peer("builder"), &env), Err(PolicyChangeError::NotAUrl(_))));
     assert_eq!(fs::read_to_string(file.path()).unwrap(), WRITTEN);
 }
 
@@ -146,8 +147,8 @@ fn what_is_there_is_not_added_and_what_is_not_is_not_removed() {
 fn what_cannot_be_followed_is_left_to_an_editor() {
     let text = "delegator = { peers = [{ url = \"http://x\" }] }\n";
     let (_folder, file) = file(text);
-    let removed = file.change(&Change::RemovePeer { url: "http://x".to_owned() }, &Env::seeded(1));
-    assert!(matches!(removed, Err(ChangeError::ByHand(_))), "{removed:?}");
+    let removed = file.change(&PolicyChange::RemovePeer { url: "http://x".to_owned() }, &Env::seeded(1));
+    assert!(matches!(removed, Err(PolicyChangeError::ByHand(_))), "{removed:?}");
     assert_eq!(fs::read_to_string(file.path()).unwrap(), text);
 }
 
@@ -159,10 +160,20 @@ fn folders_are_lent_by_where_they_really_are() {
         fs::create_dir_all(real.join(name)).unwrap();
     }
     std::os::unix::fs::symlink(real.join("other"), real.join("src/link")).unwrap();
-    let policy = Delegator { roots: vec!["~/src".to_owned(), "/gone".to_owned()], ..Delegator::default() };
-    let lends = |name: &str| policy.lends(&fs::canonicalize(real.join(name)).unwrap(), Some(&real));
+    let policy =
+        DelegatorSection { roots: vec!["~/src".to_owned(), "/gone".to_owned()], ..DelegatorSection::default() };
+    let lends = |name: &str| policy.folder_eligibility(&fs::canonicalize(real.join(name)).unwrap(), Some(&real));
     let told = ["src", "src/a", "src2", "other", "src/link"].map(lends);
-    assert_eq!(told, [Lendable::Yes, Lendable::Yes, Lendable::No, Lendable::No, Lendable::No]);
+    assert_eq!(
+        told,
+        [
+            FolderEligibility::Yes,
+            FolderEligibility::Yes,
+            FolderEligibility::No,
+            FolderEligibility::No,
+            FolderEligibility::No
+        ]
+    );
 }
 
 #[test]
@@ -174,18 +185,20 @@ fn what_no_lease_of_a_root_shows_is_not_lent_by_itself_either() {
     for name in names {
         fs::create_dir_all(real.join(name)).unwrap();
     }
-    let export = ExportRules {
+    let export = ExportSection {
         exclude: vec!["target/".to_owned(), "/private".to_owned()],
         withhold: vec!["kept".to_owned()],
-        ..ExportRules::default()
+        ..ExportSection::default()
     };
-    let policy = Delegator { roots: vec!["~".to_owned(), "~/.aws".to_owned()], export, ..Delegator::default() };
-    let told = names.map(|name| (name, policy.lends(&real.join(name), Some(&real))));
-    let withheld = told.into_iter().filter(|told| told.1 == Lendable::Withheld).map(|told| told.0).collect::<Vec<_>>();
+    let policy =
+        DelegatorSection { roots: vec!["~".to_owned(), "~/.aws".to_owned()], export, ..DelegatorSection::default() };
+    let told = names.map(|name| (name, policy.folder_eligibility(&real.join(name), Some(&real))));
+    let withheld =
+        told.into_iter().filter(|told| told.1 == FolderEligibility::Withheld).map(|told| told.0).collect::<Vec<_>>();
     // A lease of src/a would not show its `private`. Whoever names ~/.aws wants to lend it.
     assert_eq!(withheld, [".ssh/keys", ".Kube", "src/target/debug", "src/private", "src/a/private", "kept/x"]);
     let others = told.into_iter().filter(|told| !withheld.contains(&told.0));
-    assert_eq!(others.collect::<Vec<_>>(), [("src/a", Lendable::Yes), (".aws/one", Lendable::Yes)]);
+    assert_eq!(others.collect::<Vec<_>>(), [("src/a", FolderEligibility::Yes), (".aws/one", FolderEligibility::Yes)]);
 }
 
 #[test]

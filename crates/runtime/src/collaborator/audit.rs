@@ -9,19 +9,19 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use attache_protocol::{Timestamp, wire::awcp::ErrorCode};
+use attache_protocol::{Timestamp, wire::awcp::AwcpErrorCode};
 use serde::Serialize;
 
 use crate::files;
 
 /// Takes note of everything that happens to a delegation at this end. It must not wait for anybody.
-pub trait AuditSink: Send + Sync + fmt::Debug {
-    fn record(&self, entry: &Entry<'_>);
+pub trait CollaboratorAuditSink: Send + Sync + fmt::Debug {
+    fn record(&self, entry: &CollaboratorAuditEntry<'_>);
 }
 
 /// One line. No key, token or address of a host is ever in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Entry<'a> {
+pub struct CollaboratorAuditEntry<'a> {
     pub at: Timestamp,
     pub delegation_id: &'a str,
     /// As the hub names whoever lends.
@@ -36,33 +36,33 @@ pub struct Entry<'a> {
 
 /// `collaborator.jsonl` below `$AWCP_HOME`.
 #[derive(Debug)]
-pub struct FileAudit {
+pub struct CollaboratorAuditFile {
     path: PathBuf,
     /// Lines of one process do not mix.
-    turn: Mutex<()>,
+    write_lock: Mutex<()>,
 }
 
-// === impl Entry ===
+// === impl CollaboratorAuditEntry ===
 
-impl<'a> Entry<'a> {
+impl<'a> CollaboratorAuditEntry<'a> {
     pub(super) const fn new(at: Timestamp, (caller, delegation_id): (&'a str, &'a str), event: &'static str) -> Self {
         Self { at, delegation_id, caller, event, code: None, detail: None }
     }
 
-    pub(super) fn code(self, code: ErrorCode, detail: &str) -> Self {
+    pub(super) fn code(self, code: AwcpErrorCode, detail: &str) -> Self {
         Self { code: Some(code.as_str()), detail: Some(detail.to_owned()), ..self }
     }
 }
 
-// === impl FileAudit ===
+// === impl CollaboratorAuditFile ===
 
-impl FileAudit {
+impl CollaboratorAuditFile {
     pub fn at(home: &std::path::Path) -> Self {
-        Self { path: home.join("collaborator.jsonl"), turn: Mutex::new(()) }
+        Self { path: home.join("collaborator.jsonl"), write_lock: Mutex::new(()) }
     }
 
     fn write(&self, line: &[u8]) -> Result<(), crate::Error> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.write_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(folder) = self.path.parent() {
             files::private_folder(folder)?;
         }
@@ -76,8 +76,8 @@ impl FileAudit {
     }
 }
 
-impl AuditSink for FileAudit {
-    fn record(&self, entry: &Entry<'_>) {
+impl CollaboratorAuditSink for CollaboratorAuditFile {
+    fn record(&self, entry: &CollaboratorAuditEntry<'_>) {
         let mut line = serde_json::to_vec(entry).expect("our own types serialise to JSON");
         line.push(b'\n');
         if let Err(error) = self.write(&line) {

@@ -5,18 +5,18 @@
 //! the type `awcp.delegation`; `examples/collaborator.rs` adds it to an A2A server that is no hub of ours.
 
 mod audit;
-mod lent;
+mod borrowed_folder;
+pub(crate) mod delegation_run;
 mod policy;
 mod role;
-pub(crate) mod run;
 mod schedule;
 mod tunnel;
 
 /// What the binary around this library needs of the data plane.
-pub use attache_workspace::mount::{GuardCommand, Missing, Place, Unplaced, missing, run_guard};
-pub use audit::{AuditSink, Entry, FileAudit};
-pub use lent::{Lent, Over, WorkDone};
-pub use policy::{Consent, FilePolicy, Policy, Terms};
-pub use role::{Collaborator, Heard, Options, Outcome};
-pub use schedule::{Scheduler, Slots, Turn};
-pub use tunnel::{HubTunnels, Tunnels};
+pub use attache_workspace::mount::{GuardCommand, MissingProgram, MountPoint, MountPointError, missing, run_guard};
+pub use audit::{CollaboratorAuditEntry, CollaboratorAuditFile, CollaboratorAuditSink};
+pub use borrowed_folder::{BorrowedFolder, LeaseEnd, WorkDone};
+pub use policy::{AdvertisedLimits, CollaboratorPolicy, CollaboratorPolicyFile, DelegationConsent};
+pub use role::{Collaborator, HostMessageOutcome, Options, PendingOutcome};
+pub use schedule::{CollaboratorScheduler, SchedulerPermit, SlotScheduler};
+pub use tunnel::{HubTunnelDialer, TunnelDialer};

@@ -4,19 +4,19 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use attache_protocol::{
-    rules::assignment::Limits,
-    wire::awcp::{AccessMode, Error, ErrorCode, Invite, SandboxProfile},
+    rules::assignment::CollaboratorLimits,
+    wire::awcp::{AccessMode, AwcpError, AwcpErrorCode, AwcpInvite, SandboxProfile},
 };
 
-use crate::awcp_policy::{Collaborator as Rules, PolicyFile};
+use crate::awcp_policy::{CollaboratorSection as Rules, PolicyFile};
 
 /// Decides whose folders are taken, and on which terms.
-pub trait Policy: Send + Sync + fmt::Debug {
+pub trait CollaboratorPolicy: Send + Sync + fmt::Debug {
     /// Whether this invitation of this caller is taken. May read files.
-    fn consider(&self, invite: &Invite, caller: &str) -> Result<Consent, Error>;
+    fn consider(&self, invite: &AwcpInvite, caller: &str) -> Result<DelegationConsent, AwcpError>;
 
     /// What the agent's card says; none while nothing is taken at all.
-    fn terms(&self) -> Option<Terms>;
+    fn terms(&self) -> Option<AdvertisedLimits>;
 
     /// Below which folders anything was ever mounted, so that leftovers can be found.
     fn roots(&self) -> Vec<PathBuf>;
@@ -24,22 +24,22 @@ pub trait Policy: Send + Sync + fmt::Debug {
 
 /// Yes, within these limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Consent {
-    pub limits: Limits,
+pub struct DelegationConsent {
+    pub limits: CollaboratorLimits,
     pub mount_roots: Vec<PathBuf>,
     pub requires_empty_dir: bool,
 }
 
 /// What strangers may know of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct AdvertisedLimits {
     pub max_ttl_seconds: u64,
     pub access_modes: Vec<AccessMode>,
 }
 
 /// `[collaborator]` of `policy.toml`.
 #[derive(Debug, Clone)]
-pub struct FilePolicy {
+pub struct CollaboratorPolicyFile {
     file: PolicyFile,
     /// `$AWCP_HOME`.
     home: PathBuf,
@@ -50,9 +50,9 @@ pub struct FilePolicy {
 /// Today the agent's processes run as the runtime's user does, with everything that this user may.
 const ENFORCED: SandboxProfile = SandboxProfile::NOTHING;
 
-// === impl FilePolicy ===
+// === impl CollaboratorPolicyFile ===
 
-impl FilePolicy {
+impl CollaboratorPolicyFile {
     /// Takes what the file allows.
     pub const fn new(file: PolicyFile, home: PathBuf) -> Self {
         Self { file, home, is_enabled: false }
@@ -69,9 +69,9 @@ impl FilePolicy {
     }
 }
 
-impl Policy for FilePolicy {
-    fn consider(&self, invite: &Invite, caller: &str) -> Result<Consent, Error> {
-        let decline = |message: &str| Error::new(&invite.delegation_id, ErrorCode::Declined, message);
+impl CollaboratorPolicy for CollaboratorPolicyFile {
+    fn consider(&self, invite: &AwcpInvite, caller: &str) -> Result<DelegationConsent, AwcpError> {
+        let decline = |message: &str| AwcpError::new(&invite.delegation_id, AwcpErrorCode::Declined, message);
         // What exactly is wrong with the file is for its owner.
         let rules = self.rules().map_err(|error| {
             tracing::error!(error, "policy.toml cannot be used; every delegation is declined");
@@ -83,26 +83,26 @@ impl Policy for FilePolicy {
         if !rules.takes_from(caller) {
             return Err(decline("this agent's owner takes no folders of this caller"));
         }
-        Ok(Consent {
-            limits: Limits {
+        Ok(DelegationConsent {
+            limits: CollaboratorLimits {
                 access_modes: rules.access_modes.clone(),
                 max_ttl: Duration::from_secs(rules.max_ttl_seconds),
                 wanted: rules.sandbox.into(),
                 enforced: ENFORCED,
             },
-            mount_roots: rules.roots(&self.home, self.file.person()),
+            mount_roots: rules.roots(&self.home, self.file.home_folder()),
             requires_empty_dir: rules.requires_empty_dir,
         })
     }
 
-    fn terms(&self) -> Option<Terms> {
+    fn terms(&self) -> Option<AdvertisedLimits> {
         let rules = self.rules().ok().filter(|rules| rules.enabled || self.is_enabled)?;
-        Some(Terms { max_ttl_seconds: rules.max_ttl_seconds, access_modes: rules.access_modes })
+        Some(AdvertisedLimits { max_ttl_seconds: rules.max_ttl_seconds, access_modes: rules.access_modes })
     }
 
     fn roots(&self) -> Vec<PathBuf> {
         let rules = self.rules().unwrap_or_default();
-        let mut roots = rules.roots(&self.home, self.file.person());
+        let mut roots = rules.roots(&self.home, self.file.home_folder());
         // Where it was before somebody changed the policy.
         roots.push(self.home.join("mounts"));
         roots.dedup();

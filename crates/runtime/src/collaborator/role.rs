@@ -9,29 +9,32 @@ use std::{
 use attache_protocol::{
     Json, Secret,
     env::Env,
-    rules::assignment::{self, Book, Key},
+    rules::assignment::{self, AssignmentBook, AssignmentKey},
     wire::{
         awcp::{
-            Accept, Credential, EXTENSION, Error, ErrorCode, Invite, Message, REDACTED, RemoteConstraints, RemoteMount,
-            SSHFS, Start,
+            AwcpAccept, AwcpError, AwcpErrorCode, AwcpInvite, AwcpMessage, AwcpStart, EXTENSION, REDACTED,
+            RemoteConstraints, RemoteMount, SSHFS, SshCredential,
         },
-        runtime::Extension,
+        runtime::DeclaredExtension,
     },
 };
 use attache_workspace::{
-    mount::{GuardCommand, Place, missing, missing_git, sweep},
+    mount::{GuardCommand, MountPoint, missing, missing_git, sweep},
     ssh,
 };
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::{AuditSink, Entry, Lent, Policy, Scheduler, Tunnels};
+use super::{
+    BorrowedFolder, CollaboratorAuditEntry, CollaboratorAuditSink, CollaboratorPolicy, CollaboratorScheduler,
+    TunnelDialer,
+};
 
 pub struct Options {
-    pub policy: Arc<dyn Policy>,
-    pub audit: Arc<dyn AuditSink>,
-    pub scheduler: Arc<dyn Scheduler>,
-    pub tunnels: Arc<dyn Tunnels>,
+    pub policy: Arc<dyn CollaboratorPolicy>,
+    pub audit: Arc<dyn CollaboratorAuditSink>,
+    pub scheduler: Arc<dyn CollaboratorScheduler>,
+    pub tunnels: Arc<dyn TunnelDialer>,
     /// How the process is started that owns a mount.
     pub guard: GuardCommand,
     pub env: Env,
@@ -43,47 +46,47 @@ pub struct Collaborator(Arc<Inner>);
 
 struct Inner {
     options: Options,
-    state: Mutex<State>,
+    state: Mutex<CollaboratorState>,
 }
 
 #[derive(Default)]
-struct State {
-    book: Book,
+struct CollaboratorState {
+    assignments: AssignmentBook,
     /// Everything that has not ended.
-    held: BTreeMap<Key, Held>,
+    held: BTreeMap<AssignmentKey, AcceptedDelegation>,
 }
 
-struct Held {
+struct AcceptedDelegation {
     /// Both until START.
-    place: Option<Place>,
+    place: Option<MountPoint>,
     key: Option<Secret<String>>,
     /// The last word, once there is one.
-    last: watch::Sender<Option<Message>>,
+    last: watch::Sender<Option<AwcpMessage>>,
 }
 
 /// What a message leads to.
 #[derive(Debug)]
-pub enum Heard {
+pub enum HostMessageOutcome {
     /// This is to be answered.
-    Reply(Message),
+    Reply(AwcpMessage),
     /// Mount and work; [`Lent`] has the last word.
-    Begin(Box<Lent>),
+    Begin(Box<BorrowedFolder>),
     /// Somebody works on it already; the answer is how that ends.
-    Underway(Outcome),
+    Underway(PendingOutcome),
     /// The host ended it. Whoever works on it hears so, too.
-    Ended(Message),
+    Ended(AwcpMessage),
 }
 
 /// How a delegation ends that somebody else works on.
 #[derive(Debug)]
-pub struct Outcome {
-    last: watch::Receiver<Option<Message>>,
+pub struct PendingOutcome {
+    last: watch::Receiver<Option<AwcpMessage>>,
     delegation: String,
 }
 
 /// What the agent's card says.
 #[derive(Serialize)]
-struct Params {
+struct CardExtensionParams {
     transports: [&'static str; 1],
     max_ttl_seconds: u64,
     access_modes: Vec<attache_protocol::wire::awcp::AccessMode>,
@@ -97,10 +100,10 @@ impl Collaborator {
     }
 
     /// What the agent's card declares; nothing while the owner takes no folders.
-    pub fn extension(&self) -> Option<Extension> {
-        let super::Terms { max_ttl_seconds, access_modes } = self.options().policy.terms()?;
-        let params = Params { transports: [SSHFS], max_ttl_seconds, access_modes };
-        Some(Extension { uri: EXTENSION.to_owned(), params: Some(Json::of(&params)) })
+    pub fn extension(&self) -> Option<DeclaredExtension> {
+        let super::AdvertisedLimits { max_ttl_seconds, access_modes } = self.options().policy.terms()?;
+        let params = CardExtensionParams { transports: [SSHFS], max_ttl_seconds, access_modes };
+        Some(DeclaredExtension { uri: EXTENSION.to_owned(), params: Some(Json::of(&params)) })
     }
 
     /// Removes what earlier lives of this process left mounted. Blocks for a moment.
@@ -112,81 +115,90 @@ impl Collaborator {
 
     /// Hears a host. `caller` is whoever was authenticated, never something that the message says. Reads files and makes
     /// folders, so it blocks for a moment.
-    pub fn hear(&self, message: &Message, caller: &str) -> Heard {
-        let key = Key { caller: caller.to_owned(), delegation: message.delegation().to_owned() };
+    pub fn handle_message(&self, message: &AwcpMessage, caller: &str) -> HostMessageOutcome {
+        let key = AssignmentKey { caller: caller.to_owned(), delegation: message.delegation().to_owned() };
         let now = self.env().now();
         let mut state = self.state();
-        state.void(now, self);
-        match (state.book.hear(&key, message, now), message) {
-            (assignment::Heard::Invited, Message::Invite(invite)) => {
-                Heard::Reply(self.answer(&mut state, &key, invite))
+        state.expire_unstarted(now, self);
+        match (state.assignments.receive(&key, message, now), message) {
+            (assignment::AssignmentEffect::Invited, AwcpMessage::Invite(invite)) => {
+                HostMessageOutcome::Reply(self.answer(&mut state, &key, invite))
             }
-            (assignment::Heard::Begin { terms, deadline }, Message::Start(start)) => {
+            (assignment::AssignmentEffect::Begin { terms, deadline }, AwcpMessage::Start(start)) => {
                 match self.begin(&mut state, &key, start) {
-                    Ok((place, private_key)) => Heard::Begin(Box::new(Lent::new(
+                    Ok((place, private_key)) => HostMessageOutcome::Begin(Box::new(BorrowedFolder::new(
                         self.clone(),
                         key.clone(),
-                        state.book.invite(&key).cloned().expect("what begins was invited"),
+                        state.assignments.invite(&key).cloned().expect("what begins was invited"),
                         (start.clone(), private_key, place),
                         (terms, deadline),
                         state.outcome(&key),
                     ))),
-                    Err(error) => Heard::Reply(self.finish(&mut state, &key, Message::Error(error))),
+                    Err(error) => HostMessageOutcome::Reply(self.finish(&mut state, &key, AwcpMessage::Error(error))),
                 }
             }
-            (assignment::Heard::Underway, _) => Heard::Underway(state.outcome(&key)),
-            (assignment::Heard::Ended(last), _) => {
+            (assignment::AssignmentEffect::Underway, _) => HostMessageOutcome::Underway(state.outcome(&key)),
+            (assignment::AssignmentEffect::Ended(last), _) => {
                 self.conclude(&mut state, &key, &last);
-                Heard::Ended(last)
+                HostMessageOutcome::Ended(last)
             }
-            (assignment::Heard::Reply(reply), _) => {
+            (assignment::AssignmentEffect::Reply(reply), _) => {
                 // An end that the book has just found out.
-                if state.book.has_ended(&key) && state.held.contains_key(&key) {
+                if state.assignments.has_ended(&key) && state.held.contains_key(&key) {
                     self.conclude(&mut state, &key, &reply);
                 }
-                Heard::Reply(reply)
+                HostMessageOutcome::Reply(reply)
             }
             // The book says these two to the two messages above, and to no other.
-            (assignment::Heard::Invited | assignment::Heard::Begin { .. }, _) => {
+            (assignment::AssignmentEffect::Invited | assignment::AssignmentEffect::Begin { .. }, _) => {
                 let text = "the message is out of turn";
-                Heard::Reply(Message::Error(Error::new(&key.delegation, ErrorCode::Declined, text)))
+                HostMessageOutcome::Reply(AwcpMessage::Error(AwcpError::new(
+                    &key.delegation,
+                    AwcpErrorCode::Declined,
+                    text,
+                )))
             }
         }
     }
 
     /// Nobody will send START any more.
-    pub(crate) fn give_up(&self, caller: &str, error: Error) -> Message {
-        let key = Key { caller: caller.to_owned(), delegation: error.delegation_id.clone() };
-        self.finish(&mut self.state(), &key, Message::Error(error))
+    pub(crate) fn give_up(&self, caller: &str, error: AwcpError) -> AwcpMessage {
+        let key = AssignmentKey { caller: caller.to_owned(), delegation: error.delegation_id.clone() };
+        self.finish(&mut self.state(), &key, AwcpMessage::Error(error))
     }
 
     /// The first answer to an invitation.
-    fn answer(&self, state: &mut State, key: &Key, invite: &Invite) -> Message {
+    fn answer(&self, state: &mut CollaboratorState, key: &AssignmentKey, invite: &AwcpInvite) -> AwcpMessage {
         match self.consider(state, key, invite) {
             Ok(accept) => {
                 self.record(key, |entry| entry, "accept");
                 accept
             }
-            Err(error) => self.finish(state, key, Message::Error(error)),
+            Err(error) => self.finish(state, key, AwcpMessage::Error(error)),
         }
     }
 
-    fn consider(&self, state: &mut State, key: &Key, invite: &Invite) -> Result<Message, Error> {
-        let refuse = |code, message: String| Error::new(&invite.delegation_id, code, message);
+    fn consider(
+        &self,
+        state: &mut CollaboratorState,
+        key: &AssignmentKey,
+        invite: &AwcpInvite,
+    ) -> Result<AwcpMessage, AwcpError> {
+        let refuse = |code, message: String| AwcpError::new(&invite.delegation_id, code, message);
         let consent = self.options().policy.consider(invite, &key.caller)?;
         let terms = consent.limits.agree(invite)?;
         if let Some(missing) = missing().first() {
             let hint = missing.fix();
-            return Err(Error { hint, ..refuse(ErrorCode::DepMissing, missing.to_string()) });
+            return Err(AwcpError { hint, ..refuse(AwcpErrorCode::DepMissing, missing.to_string()) });
         }
         if let Some(git) = missing_git().filter(|_| invite.requirements.wants_git()) {
             let hint = git.fix();
-            return Err(Error { hint, ..refuse(ErrorCode::DepMissing, git.to_string()) });
+            return Err(AwcpError { hint, ..refuse(AwcpErrorCode::DepMissing, git.to_string()) });
         }
-        let place = Place::reserve(&consent.mount_roots, &invite.delegation_id, self.env())
-            .map_err(|error| refuse(ErrorCode::MountpointDenied, error.to_string()))?;
+        let place = MountPoint::reserve(&consent.mount_roots, &invite.delegation_id, self.env())
+            .map_err(|error| refuse(AwcpErrorCode::MountpointDenied, error.to_string()))?;
         let pair = ssh::make_key(self.env());
-        let accept = Accept {
+        let accept = AwcpAccept {
             delegation_id: invite.delegation_id.clone(),
             remote_mount: RemoteMount {
                 mount_point: place.mount_point().display().to_string(),
@@ -199,50 +211,55 @@ impl Collaborator {
                 sandbox_profile: Some(consent.limits.enforced),
             }),
         };
-        let reply = state.book.accept(key, invite, accept, terms, self.env().now());
-        let held = Held { place: Some(place), key: Some(pair.private), last: watch::Sender::new(None) };
+        let reply = state.assignments.accept(key, invite, accept, terms, self.env().now());
+        let held = AcceptedDelegation { place: Some(place), key: Some(pair.private), last: watch::Sender::new(None) };
         state.held.insert(key.clone(), held);
         Ok(reply)
     }
 
     /// What START needs of what was kept, if it can be followed at all.
-    fn begin(&self, state: &mut State, key: &Key, start: &Start) -> Result<(Place, Secret<String>), Error> {
-        let refuse = |code, message: &str| Error::new(&key.delegation, code, message);
+    fn begin(
+        &self,
+        state: &mut CollaboratorState,
+        key: &AssignmentKey,
+        start: &AwcpStart,
+    ) -> Result<(MountPoint, Secret<String>), AwcpError> {
+        let refuse = |code, message: &str| AwcpError::new(&key.delegation, code, message);
         let held = state.held.get_mut(key);
         let Some((place, own)) = held.and_then(|held| Some((held.place.take()?, held.key.take()?))) else {
-            return Err(refuse(ErrorCode::StartExpired, "nothing is prepared for this START any more"));
+            return Err(refuse(AwcpErrorCode::StartExpired, "nothing is prepared for this START any more"));
         };
         let is_lost = |secret: &Secret<String>| secret.expose() == REDACTED;
         let lost = "a secret of START was handed over before and cannot be read a second time";
         if start.mount.endpoint.tunnel.as_ref().is_some_and(|tunnel| is_lost(&tunnel.token)) {
-            return Err(refuse(ErrorCode::AuthFailed, lost));
+            return Err(refuse(AwcpErrorCode::AuthFailed, lost));
         }
         let private_key = match &start.mount.credential {
-            Credential::ClientKey => own,
-            Credential::PrivateKey { private_key } if is_lost(private_key) => {
-                return Err(refuse(ErrorCode::AuthFailed, lost));
+            SshCredential::ClientKey => own,
+            SshCredential::PrivateKey { private_key } if is_lost(private_key) => {
+                return Err(refuse(AwcpErrorCode::AuthFailed, lost));
             }
-            Credential::PrivateKey { private_key } => private_key.clone(),
+            SshCredential::PrivateKey { private_key } => private_key.clone(),
         };
         if start.mount.transport != SSHFS {
             let text = format!("START wants `{}`, and this machine mounts by `{SSHFS}` only", start.mount.transport);
-            return Err(refuse(ErrorCode::MountFailed, &text));
+            return Err(refuse(AwcpErrorCode::MountFailed, &text));
         }
         if start.mount.host_key.is_none() {
             let text = "START pins no `host_key`, and a server that cannot be recognised is not spoken to";
-            return Err(refuse(ErrorCode::MountFailed, text));
+            return Err(refuse(AwcpErrorCode::MountFailed, text));
         }
         Ok((place, private_key))
     }
 
     /// The last word on a delegation; the first one counts.
-    pub(super) fn end(&self, key: &Key, last: Message) -> Message {
+    pub(super) fn end(&self, key: &AssignmentKey, last: AwcpMessage) -> AwcpMessage {
         self.finish(&mut self.state(), key, last)
     }
 
-    fn finish(&self, state: &mut State, key: &Key, last: Message) -> Message {
-        let had_ended = state.book.has_ended(key);
-        let last = state.book.end(key, last);
+    fn finish(&self, state: &mut CollaboratorState, key: &AssignmentKey, last: AwcpMessage) -> AwcpMessage {
+        let had_ended = state.assignments.has_ended(key);
+        let last = state.assignments.end(key, last);
         if !had_ended {
             self.conclude(state, key, &last);
         }
@@ -250,16 +267,21 @@ impl Collaborator {
     }
 
     /// Tells everybody here who should know.
-    fn conclude(&self, state: &mut State, key: &Key, last: &Message) {
+    fn conclude(&self, state: &mut CollaboratorState, key: &AssignmentKey, last: &AwcpMessage) {
         state.close(key, last);
         match last {
-            Message::Error(error) => self.record(key, |entry| entry.code(error.code, &error.message), "error"),
+            AwcpMessage::Error(error) => self.record(key, |entry| entry.code(error.code, &error.message), "error"),
             _ => self.record(key, |entry| entry, "done"),
         }
     }
 
-    pub(super) fn record(&self, key: &Key, fill: impl FnOnce(Entry<'_>) -> Entry<'_>, event: &'static str) {
-        let entry = Entry::new(self.env().now(), (&key.caller, &key.delegation), event);
+    pub(super) fn record(
+        &self,
+        key: &AssignmentKey,
+        fill: impl FnOnce(CollaboratorAuditEntry<'_>) -> CollaboratorAuditEntry<'_>,
+        event: &'static str,
+    ) {
+        let entry = CollaboratorAuditEntry::new(self.env().now(), (&key.caller, &key.delegation), event);
         self.options().audit.record(&fill(entry));
     }
 
@@ -271,7 +293,7 @@ impl Collaborator {
         &self.0.options.env
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CollaboratorState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -282,45 +304,45 @@ impl fmt::Debug for Collaborator {
     }
 }
 
-// === impl State ===
+// === impl CollaboratorState ===
 
-impl State {
+impl CollaboratorState {
     /// Ends what nobody started in time, so that no mount point waits for ever.
-    fn void(&mut self, now: attache_protocol::Timestamp, role: &Collaborator) {
-        let is_late = |(key, held): &(&Key, &Held)| {
-            held.place.is_some() && self.book.deadline(key).is_none_or(|deadline| now >= deadline)
+    fn expire_unstarted(&mut self, now: attache_protocol::Timestamp, role: &Collaborator) {
+        let is_late = |(key, held): &(&AssignmentKey, &AcceptedDelegation)| {
+            held.place.is_some() && self.assignments.deadline(key).is_none_or(|deadline| now >= deadline)
         };
-        let late: Vec<Key> = self.held.iter().filter(is_late).map(|(key, _)| key.clone()).collect();
+        let late: Vec<AssignmentKey> = self.held.iter().filter(is_late).map(|(key, _)| key.clone()).collect();
         for key in late {
             let text = "nobody sent START while the invitation was open";
-            role.finish(self, &key, Message::Error(Error::new(&key.delegation, ErrorCode::Expired, text)));
+            role.finish(self, &key, AwcpMessage::Error(AwcpError::new(&key.delegation, AwcpErrorCode::Expired, text)));
         }
     }
 
-    fn outcome(&self, key: &Key) -> Outcome {
+    fn outcome(&self, key: &AssignmentKey) -> PendingOutcome {
         let delegation = key.delegation.clone();
         let last = self.held.get(key).map_or_else(|| watch::channel(None).1, |held| held.last.subscribe());
-        Outcome { last, delegation }
+        PendingOutcome { last, delegation }
     }
 
     /// Wakes whoever works on it or waits for it, and forgets the rest.
-    fn close(&mut self, key: &Key, last: &Message) {
+    fn close(&mut self, key: &AssignmentKey, last: &AwcpMessage) {
         if let Some(held) = self.held.remove(key) {
             held.last.send_replace(Some(last.clone()));
         }
     }
 }
 
-// === impl Outcome ===
+// === impl PendingOutcome ===
 
-impl Outcome {
+impl PendingOutcome {
     /// Waits for the last word.
-    pub async fn last(&mut self) -> Message {
+    pub async fn final_message(&mut self) -> AwcpMessage {
         match self.last.wait_for(Option::is_some).await {
             Ok(last) => last.clone().expect("it was waited for"),
             Err(_) => {
                 let text = "whoever worked on it is gone";
-                Message::Error(Error::new(&self.delegation, ErrorCode::TaskFailed, text))
+                AwcpMessage::Error(AwcpError::new(&self.delegation, AwcpErrorCode::TaskFailed, text))
             }
         }
     }

@@ -3,46 +3,46 @@
 use std::{fmt, io, sync::Arc, time::Duration};
 
 use attache_client::{
-    egress::{Allow, Guard, Policy},
-    tunnel::{Reach, open_remote},
+    egress::{EgressGuard, EgressPolicy, EgressRule},
+    tunnel::{TunnelDialOptions, open_remote},
 };
-use attache_protocol::{Pin, wire::awcp::Tunnel};
-use attache_workspace::mount::{Dial, Stream};
+use attache_protocol::{KeyPin, wire::awcp::TunnelAccess};
+use attache_workspace::mount::{ByteStream, TunnelDial};
 
 /// Knows how to go through a tunnel.
-pub trait Tunnels: Send + Sync + fmt::Debug {
-    fn dial(&self, tunnel: &Tunnel) -> Dial;
+pub trait TunnelDialer: Send + Sync + fmt::Debug {
+    fn dial(&self, tunnel: &TunnelAccess) -> TunnelDial;
 }
 
 /// Tunnels of hubs. A private address is dialled only where the owner allowed it, or where the own hub is.
 #[derive(Debug, Clone)]
-pub struct HubTunnels {
-    reach: Reach,
+pub struct HubTunnelDialer {
+    reach: TunnelDialOptions,
 }
 
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-// === impl HubTunnels ===
+// === impl HubTunnelDialer ===
 
-impl HubTunnels {
+impl HubTunnelDialer {
     /// Those of the hub at `api_base`, and of whatever else the owner names.
-    pub fn of(api_base: &str, also: &[String], pin: Option<Pin>) -> Self {
+    pub fn of(api_base: &str, also: &[String], pin: Option<KeyPin>) -> Self {
         let own = reqwest::Url::parse(api_base).ok().and_then(|url| url.host_str().map(str::to_owned));
         // What cannot be read was refused when the policy was.
-        let allow = own.iter().chain(also).filter_map(|rule| rule.parse::<Allow>().ok()).collect();
-        let guard = Guard::new(Policy { allow });
-        Self { reach: Reach { guard, pin, trusted_certificate: None, connect: CONNECT } }
+        let allow = own.iter().chain(also).filter_map(|rule| rule.parse::<EgressRule>().ok()).collect();
+        let guard = EgressGuard::new(EgressPolicy { allow });
+        Self { reach: TunnelDialOptions { guard, pin, trusted_certificate: None, connect: CONNECT_TIMEOUT } }
     }
 }
 
-impl Tunnels for HubTunnels {
-    fn dial(&self, tunnel: &Tunnel) -> Dial {
+impl TunnelDialer for HubTunnelDialer {
+    fn dial(&self, tunnel: &TunnelAccess) -> TunnelDial {
         let (reach, tunnel) = (self.reach.clone(), tunnel.clone());
         Arc::new(move || {
             let (reach, tunnel) = (reach.clone(), tunnel.clone());
             Box::pin(async move {
                 let opened = open_remote(&tunnel.url, &tunnel.token, &reach).await.map_err(io::Error::other)?;
-                Ok(Box::new(opened) as Box<dyn Stream>)
+                Ok(Box::new(opened) as Box<dyn ByteStream>)
             })
         })
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{
     Code, DelegationId,
-    wire::delegation::{Delegate, Delegations, Diff, Health, Revert},
+    wire::delegation::{DaemonHealth, DelegateRequest, DelegationDiff, DelegationList, RevertRequest},
 };
 use axum::{
     Router,
@@ -16,23 +16,23 @@ use axum::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{Refused, desk::Delegator};
+use super::{DelegatorRefusal, service::DelegatorService};
 
 /// How long to wait, and for what.
 #[derive(Debug, Default, Deserialize)]
-struct Waiting {
+struct WaitQuery {
     #[serde(default)]
     after: u64,
     #[serde(default)]
     wait_ms: u64,
 }
 
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-const LARGEST: usize = 4 << 20;
+const MAX_WAIT: Duration = Duration::from_secs(60);
+const MAX_BODY: usize = 4 << 20;
 
-type Answer = Result<Response, Refused>;
+type DaemonApiResult = Result<Response, DelegatorRefusal>;
 
-pub(super) fn router(desk: Delegator) -> Router {
+pub(super) fn router(desk: DelegatorService) -> Router {
     Router::new()
         .route("/v1/health", get(health))
         .route("/v1/delegations", get(list).post(delegate))
@@ -42,14 +42,14 @@ pub(super) fn router(desk: Delegator) -> Router {
         .route("/v1/delegations/{id}/revert", post(revert))
         .route("/v1/sessions/{id}", get(session))
         .route("/v1/sessions/{id}/cancel", post(cancel_session))
-        .fallback(nothing_here)
-        .method_not_allowed_fallback(nothing_here)
-        .layer(DefaultBodyLimit::max(LARGEST))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_route)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(desk)
 }
 
-async fn health(State(desk): State<Delegator>) -> Response {
-    json(&Health {
+async fn health(State(desk): State<DelegatorService>) -> Response {
+    json(&DaemonHealth {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         ssh: Some(desk.ssh().to_string()),
@@ -57,57 +57,65 @@ async fn health(State(desk): State<Delegator>) -> Response {
     })
 }
 
-async fn delegate(State(desk): State<Delegator>, body: Bytes) -> Answer {
-    let request: Delegate = read(&body)?;
+async fn delegate(State(desk): State<DelegatorService>, body: Bytes) -> DaemonApiResult {
+    let request: DelegateRequest = read(&body)?;
     let delegation = desk.delegate(request).await?;
     Ok((StatusCode::CREATED, json(&delegation)).into_response())
 }
 
-async fn list(State(desk): State<Delegator>) -> Response {
-    json(&Delegations { delegations: desk.list() })
+async fn list(State(desk): State<DelegatorService>) -> Response {
+    json(&DelegationList { delegations: desk.list() })
 }
 
-async fn show(State(desk): State<Delegator>, Path(id): Path<String>, Query(waiting): Query<Waiting>) -> Answer {
+async fn show(
+    State(desk): State<DelegatorService>,
+    Path(id): Path<String>,
+    Query(waiting): Query<WaitQuery>,
+) -> DaemonApiResult {
     let id = delegation(&id)?;
     let wait = waiting.limit();
     let shown = if wait.is_zero() { desk.get(id)? } else { desk.wait(id, waiting.after, wait).await? };
     Ok(json(&shown))
 }
 
-async fn cancel(State(desk): State<Delegator>, Path(id): Path<String>) -> Answer {
+async fn cancel(State(desk): State<DelegatorService>, Path(id): Path<String>) -> DaemonApiResult {
     Ok(json(&desk.cancel(delegation(&id)?).await?))
 }
 
-async fn diff(State(desk): State<Delegator>, Path(id): Path<String>) -> Answer {
+async fn diff(State(desk): State<DelegatorService>, Path(id): Path<String>) -> DaemonApiResult {
     let text = desk.diff(delegation(&id)?).await?;
-    Ok(json(&Diff { text }))
+    Ok(json(&DelegationDiff { text }))
 }
 
-async fn revert(State(desk): State<Delegator>, Path(id): Path<String>, body: Bytes) -> Answer {
-    let request: Revert = if body.is_empty() { Revert::default() } else { read(&body)? };
+async fn revert(State(desk): State<DelegatorService>, Path(id): Path<String>, body: Bytes) -> DaemonApiResult {
+    let request: RevertRequest = if body.is_empty() { RevertRequest::default() } else { read(&body)? };
     Ok(json(&desk.revert(delegation(&id)?, request).await?))
 }
 
-async fn session(State(desk): State<Delegator>, Path(id): Path<String>, Query(waiting): Query<Waiting>) -> Response {
+async fn session(
+    State(desk): State<DelegatorService>,
+    Path(id): Path<String>,
+    Query(waiting): Query<WaitQuery>,
+) -> Response {
     json(&desk.wait_for_session(&id, waiting.after, waiting.limit()).await)
 }
 
-async fn cancel_session(State(desk): State<Delegator>, Path(id): Path<String>) -> Response {
-    json(&Delegations { delegations: desk.cancel_session(&id).await })
+async fn cancel_session(State(desk): State<DelegatorService>, Path(id): Path<String>) -> Response {
+    json(&DelegationList { delegations: desk.cancel_session(&id).await })
 }
 
-async fn nothing_here() -> Refused {
+async fn no_route() -> DelegatorRefusal {
     let hint = "The daemon and the command that speaks to it may be of different versions: stop the daemon; it is started anew.";
-    Refused::new(Code::NoSuchPath, "the daemon has nothing at this path", hint)
+    DelegatorRefusal::new(Code::NoSuchPath, "the daemon has nothing at this path", hint)
 }
 
-fn delegation(text: &str) -> Result<DelegationId, Refused> {
-    text.parse().map_err(|_| Refused::not_found(format!("`{}`", text.chars().take(80).collect::<String>())))
+fn delegation(text: &str) -> Result<DelegationId, DelegatorRefusal> {
+    text.parse().map_err(|_| DelegatorRefusal::not_found(format!("`{}`", text.chars().take(80).collect::<String>())))
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, DelegatorRefusal> {
     serde_json::from_slice(body).map_err(|error| {
-        Refused::new(Code::InvalidRequest, format!("the request cannot be understood: {error}"), "Correct it.")
+        DelegatorRefusal::new(Code::InvalidRequest, format!("the request cannot be understood: {error}"), "Correct it.")
     })
 }
 
@@ -116,17 +124,17 @@ fn json<T: Serialize>(value: &T) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-// === impl Waiting ===
+// === impl WaitQuery ===
 
-impl Waiting {
+impl WaitQuery {
     fn limit(&self) -> Duration {
-        Duration::from_millis(self.wait_ms).min(LONGEST_WAIT)
+        Duration::from_millis(self.wait_ms).min(MAX_WAIT)
     }
 }
 
-// === impl Refused ===
+// === impl DelegatorRefusal ===
 
-impl IntoResponse for Refused {
+impl IntoResponse for DelegatorRefusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, json(&self.body())).into_response()

@@ -13,8 +13,8 @@ use attache_protocol::{DelegationId, Timestamp};
 use serde::Serialize;
 
 /// Takes note of everything that happens to a delegation and in a lent folder. It must not wait for anybody.
-pub trait AuditSink: Send + Sync + fmt::Debug {
-    fn record(&self, delegation: DelegationId, entry: &Entry<'_>);
+pub trait DelegatorAuditSink: Send + Sync + fmt::Debug {
+    fn record(&self, delegation: DelegationId, entry: &DelegatorAuditEntry<'_>);
 
     /// Nothing more will be recorded of this one.
     fn close(&self, _delegation: DelegationId) {}
@@ -22,7 +22,7 @@ pub trait AuditSink: Send + Sync + fmt::Debug {
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Entry<'a> {
+pub struct DelegatorAuditEntry<'a> {
     pub at: Timestamp,
     /// `invite`, `accept`, `start`, `work`, `done`, `error`, `cancel`, `expire`, `revoke`, `disk_full`, or an operation on a file.
     pub event: &'a str,
@@ -37,23 +37,23 @@ pub struct Entry<'a> {
 
 /// `delegations/<id>/audit.jsonl`.
 #[derive(Debug)]
-pub struct FileAudit {
+pub struct DelegatorAuditFiles {
     home: PathBuf,
     /// The files of the delegations that live.
     open: Mutex<Vec<(DelegationId, File)>>,
 }
 
-// === impl Entry ===
+// === impl DelegatorAuditEntry ===
 
-impl<'a> Entry<'a> {
+impl<'a> DelegatorAuditEntry<'a> {
     pub const fn new(at: Timestamp, event: &'a str) -> Self {
         Self { at, event, path: None, bytes: None, detail: None, ok: true }
     }
 }
 
-// === impl FileAudit ===
+// === impl DelegatorAuditFiles ===
 
-impl FileAudit {
+impl DelegatorAuditFiles {
     /// Below `$AWCP_HOME`.
     pub const fn at(home: PathBuf) -> Self {
         Self { home, open: Mutex::new(Vec::new()) }
@@ -72,8 +72,8 @@ impl FileAudit {
     }
 }
 
-impl AuditSink for FileAudit {
-    fn record(&self, delegation: DelegationId, entry: &Entry<'_>) {
+impl DelegatorAuditSink for DelegatorAuditFiles {
+    fn record(&self, delegation: DelegationId, entry: &DelegatorAuditEntry<'_>) {
         let mut line = serde_json::to_vec(entry).expect("our own types serialise to JSON");
         line.push(b'\n');
         if let Err(error) = self.write(delegation, &line) {

@@ -2,26 +2,27 @@
 
 use std::{fs, path::PathBuf};
 
-use attache_client::{Credential, HubOptions, a2a::Credentials, egress};
+use attache_client::{HubCredential, HubOptions, a2a::PeerCredentials, egress};
 use attache_protocol::{Code, Secret};
 
-use super::{Options, Refused, desk::blocking, policy::Admitted, reach};
+use super::{DelegatorRefusal, Options, policy::DelegationAdmission, route, service::blocking};
 
 /// The keys of one delegation.
 #[derive(Debug, Clone)]
-pub(super) struct Keyring {
-    pub(super) peer: Credentials,
+pub(super) struct DelegationKeys {
+    pub(super) peer: PeerCredentials,
     /// The hub that tunnels and shows it, if there is one.
     pub(super) hub: Option<HubOptions>,
 }
 
-// === impl Keyring ===
+// === impl DelegationKeys ===
 
-impl Keyring {
-    pub(super) async fn of(options: &Options, admitted: &Admitted) -> Result<Self, Refused> {
+impl DelegationKeys {
+    pub(super) async fn of(options: &Options, admitted: &DelegationAdmission) -> Result<Self, DelegatorRefusal> {
         let key_file = admitted.key_file.clone();
         let hub_key_file = admitted.hub.as_ref().and_then(|(_, file)| file.clone());
-        let (peer, of_hub) = blocking(move || Ok::<_, Refused>((read(key_file)?, read(hub_key_file)?))).await??;
+        let (peer, of_hub) =
+            blocking(move || Ok::<_, DelegatorRefusal>((read(key_file)?, read(hub_key_file)?))).await??;
         let origin = egress::origin(&admitted.peer.url);
         let peer = peer.or_else(|| options.keys.key_for(&origin));
         let hub = match &admitted.hub {
@@ -30,30 +31,30 @@ impl Keyring {
                 let same = (hub_origin == origin).then(|| peer.clone()).flatten();
                 Some((hub_origin.clone(), of_hub.or(same).or_else(|| options.keys.key_for(&hub_origin))))
             }
-            None => reach::hub_of(&admitted.peer.url).map(|hub| (hub, peer.clone())),
+            None => route::hub_of(&admitted.peer.url).map(|hub| (hub, peer.clone())),
         };
         let hub = match hub {
             Some((hub, Some(key))) => {
                 let pin = if hub == origin { admitted.peer.pin } else { admitted.hub_pin };
-                Some(HubOptions { pin, ..HubOptions::new(hub, Credential::Key(key)) })
+                Some(HubOptions { pin, ..HubOptions::new(hub, HubCredential::Key(key)) })
             }
             // Without a key a hub tunnels nothing and shows nothing.
             Some((_, None)) | None => None,
         };
-        Ok(Self { peer: peer.map_or_else(Credentials::none, Credentials::key), hub })
+        Ok(Self { peer: peer.map_or_else(PeerCredentials::none, PeerCredentials::key), hub })
     }
 }
 
-fn read(file: Option<PathBuf>) -> Result<Option<Secret<String>>, Refused> {
+fn read(file: Option<PathBuf>) -> Result<Option<Secret<String>>, DelegatorRefusal> {
     let Some(file) = file else { return Ok(None) };
     let text = fs::read_to_string(&file).map_err(|error| {
         let message = format!("the key file {} cannot be read: {error}", file.display());
-        Refused::new(Code::InvalidRequest, message, "Check its path in policy.toml, and who may read it.")
+        DelegatorRefusal::new(Code::InvalidRequest, message, "Check its path in policy.toml, and who may read it.")
     })?;
     let key = text.trim();
     if key.is_empty() || key.contains(char::is_whitespace) {
         let message = format!("{} holds no key", file.display());
-        return Err(Refused::new(Code::InvalidRequest, message, "The file holds the bare key and a newline."));
+        return Err(DelegatorRefusal::new(Code::InvalidRequest, message, "The file holds the bare key and a newline."));
     }
     Ok(Some(Secret::new(key.to_owned())))
 }

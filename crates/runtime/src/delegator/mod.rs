@@ -7,24 +7,24 @@
 mod api;
 mod audit;
 mod daemon;
-mod desk;
 mod end;
+mod end_notice;
+mod export;
 mod keyring;
 mod lease;
-mod lend;
 mod notify;
 mod peer;
 mod policy;
 mod publish;
 mod queue;
-mod reach;
 mod records;
 mod recover;
-mod refused;
+mod refusal;
 mod report;
+mod route;
+mod service;
 mod session;
 mod socket;
-mod tell;
 mod tunnel;
 mod undo;
 
@@ -32,14 +32,14 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use attache_protocol::{Secret, env::Env};
 
-pub use audit::{AuditSink, Entry, FileAudit};
-pub use daemon::{Daemon, SOCKET};
-pub use desk::Delegator;
-pub use peer::Pace;
-pub use policy::{Admitted, FilePolicy, Keys, Policy, Retention};
-pub use queue::{Claim, Fair, Limits, Scheduler, Verdict};
-pub use refused::Refused;
-pub use socket::LONGEST_SOCKET;
+pub use audit::{DelegatorAuditEntry, DelegatorAuditFiles, DelegatorAuditSink};
+pub use daemon::{DelegationDaemon, SOCKET};
+pub use peer::PeerTimings;
+pub use policy::{DelegationAdmission, DelegatorPolicy, DelegatorPolicyFile, HubKeys, OriginalsRetention};
+pub use queue::{ConcurrencyLimits, DelegatorScheduler, FairScheduler, FolderClaim, QueueDecision};
+pub use refusal::DelegatorRefusal;
+pub use service::DelegatorService;
+pub use socket::MAX_SOCKET_PATH;
 
 use crate::awcp_policy::PolicyFile;
 
@@ -52,19 +52,19 @@ pub struct Options {
     pub device_name: String,
     /// Where folders are lent over SSH.
     pub ssh_listen: SocketAddr,
-    pub policy: Arc<dyn Policy>,
-    pub audit: Arc<dyn AuditSink>,
-    pub scheduler: Arc<dyn Scheduler>,
-    pub keys: Arc<dyn Keys>,
+    pub policy: Arc<dyn DelegatorPolicy>,
+    pub audit: Arc<dyn DelegatorAuditSink>,
+    pub scheduler: Arc<dyn DelegatorScheduler>,
+    pub keys: Arc<dyn HubKeys>,
     /// The program that shows a notice on the desktop, where there is one.
     pub desktop: Option<PathBuf>,
-    pub pace: Pace,
+    pub pace: PeerTimings,
     pub env: Env,
 }
 
 /// A machine without keys of its own.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoKeys;
+pub struct NoHubKeys;
 
 // === impl Options ===
 
@@ -72,25 +72,25 @@ impl Options {
     /// The defaults for a home folder; `person` is whose `~` the policy means.
     pub fn new(home: impl Into<PathBuf>, person: Option<PathBuf>) -> Self {
         let home = home.into();
-        let policy = FilePolicy::new(PolicyFile::at(home.join("policy.toml"), person));
+        let policy = DelegatorPolicyFile::new(PolicyFile::at(home.join("policy.toml"), person));
         Self {
             device_name: "this machine".to_owned(),
             ssh_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             policy: Arc::new(policy),
-            audit: Arc::new(FileAudit::at(home.clone())),
-            scheduler: Arc::new(Fair),
-            keys: Arc::new(NoKeys),
+            audit: Arc::new(DelegatorAuditFiles::at(home.clone())),
+            scheduler: Arc::new(FairScheduler),
+            keys: Arc::new(NoHubKeys),
             desktop: None,
-            pace: Pace::default(),
+            pace: PeerTimings::default(),
             env: Env::system(),
             home,
         }
     }
 }
 
-// === impl NoKeys ===
+// === impl NoHubKeys ===
 
-impl Keys for NoKeys {
+impl HubKeys for NoHubKeys {
     fn key_for(&self, _: &str) -> Option<Secret<String>> {
         None
     }

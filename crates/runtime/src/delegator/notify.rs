@@ -4,35 +4,35 @@ use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use attache_protocol::{
     Json,
-    rules::delegation::Status,
-    wire::delegation::{Delegation, Session},
+    rules::delegation::DelegationStatus,
+    wire::delegation::{Delegation, DelegationSession},
 };
 use serde::Serialize;
 
-use super::{desk::Delegator, peer::guard_for};
+use super::{peer::guard_for, service::DelegatorService};
 
 /// What the webhook is posted.
 #[derive(Serialize)]
-struct AllDone<'a> {
+struct AllDoneNotice<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     session_id: &'a str,
-    delegations: Vec<Ended<'a>>,
+    delegations: Vec<AllDoneDelegation<'a>>,
 }
 
 #[derive(Serialize)]
-struct Ended<'a> {
+struct AllDoneDelegation<'a> {
     delegation_id: String,
-    status: Status,
+    status: DelegationStatus,
     description: &'a str,
     peer_url: &'a str,
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
-const TRIES: u32 = 3;
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_WEBHOOK_ATTEMPTS: u32 = 3;
 
 /// Tells whoever wants to know, in the background.
-pub(super) fn all_done(desk: &Delegator, session: Session) {
+pub(super) fn all_done(desk: &DelegatorService, session: DelegationSession) {
     let ended: Vec<Delegation> = session.ended.iter().filter_map(|id| desk.get(*id).ok()).collect();
     let options = &desk.0.options;
     tracing::info!(session.id = session.session_id, delegations = ended.len(), "everything is done");
@@ -47,13 +47,13 @@ pub(super) fn all_done(desk: &Delegator, session: Session) {
 }
 
 fn body(session_id: &str, ended: &[Delegation]) -> String {
-    let ended = ended.iter().map(|delegation| Ended {
+    let ended = ended.iter().map(|delegation| AllDoneDelegation {
         delegation_id: delegation.delegation_id.to_string(),
         status: delegation.status,
         description: &delegation.description,
         peer_url: &delegation.peer_url,
     });
-    let told = AllDone { kind: "delegations.all_done", session_id, delegations: ended.collect() };
+    let told = AllDoneNotice { kind: "delegations.all_done", session_id, delegations: ended.collect() };
     Json::of(&told).get().to_owned()
 }
 
@@ -61,7 +61,7 @@ fn summary(ended: &[Delegation]) -> String {
     match ended {
         [one] => format!("{}: {}", one.description, one.status),
         all => {
-            let completed = all.iter().filter(|delegation| delegation.status == Status::Completed).count();
+            let completed = all.iter().filter(|delegation| delegation.status == DelegationStatus::Completed).count();
             format!("{} delegations have ended, {completed} of them completed", all.len())
         }
     }
@@ -77,7 +77,7 @@ async fn post(url: String, body: String) {
             return;
         }
     };
-    for number in 1..=TRIES {
+    for number in 1..=MAX_WEBHOOK_ATTEMPTS {
         let mut headers = reqwest::header::HeaderMap::new();
         headers.insert(reqwest::header::CONTENT_TYPE, reqwest::header::HeaderValue::from_static("application/json"));
         match guard.post(&target, headers, body.clone().into()).await {
@@ -96,7 +96,7 @@ async fn show(program: PathBuf, text: String) {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     let shown = async { command.status().await };
     if let Err(error) =
-        tokio::time::timeout(PATIENCE, shown).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+        tokio::time::timeout(WEBHOOK_TIMEOUT, shown).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
     {
         tracing::debug!(%error, "no desktop notice");
     }

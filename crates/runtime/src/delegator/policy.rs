@@ -8,49 +8,49 @@ use std::{
 };
 
 use attache_protocol::{
-    Code, Pin, Secret,
-    rules::delegation::Terms,
-    wire::{awcp::AccessMode, delegation::Delegate},
+    Code, KeyPin, Secret,
+    rules::delegation::LeaseTerms,
+    wire::{awcp::AccessMode, delegation::DelegateRequest},
 };
 
-use super::{Refused, queue::Limits};
+use super::{DelegatorRefusal, queue::ConcurrencyLimits};
 use crate::awcp_policy::{
-    Delegator as Rules, Invalid, Peer, PolicyFile,
-    delegator::{ExportRules, Git, Lendable},
+    DelegatorSection as Rules, InvalidPolicy, PolicyFile, TrustedPeer,
+    delegator::{ExportSection, FolderEligibility, GitSection},
     expand, normal_url,
 };
 
 /// Decides what is lent, to whom, and on which terms.
-pub trait Policy: Send + Sync + fmt::Debug {
+pub trait DelegatorPolicy: Send + Sync + fmt::Debug {
     /// Whether this may be lent, as it is asked for. May read files.
-    fn admit(&self, request: &Delegate) -> Result<Admitted, Refused>;
+    fn admit(&self, request: &DelegateRequest) -> Result<DelegationAdmission, DelegatorRefusal>;
 
     /// How much may be lent at a time.
-    fn limits(&self) -> Limits;
+    fn limits(&self) -> ConcurrencyLimits;
 
     /// Where it is told that everything of a session is done.
     fn webhook(&self) -> Option<String>;
 
     /// How long the originals of what leases changed are kept.
-    fn retention(&self) -> Retention {
-        Retention::default()
+    fn retention(&self) -> OriginalsRetention {
+        OriginalsRetention::default()
     }
 }
 
 /// How long originals are kept, and how many bytes of them in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
+pub struct OriginalsRetention {
     pub age: Duration,
     pub bytes: u64,
 }
 
-impl Default for Retention {
+impl Default for OriginalsRetention {
     fn default() -> Self {
         Self::of(&Rules::default())
     }
 }
 
-impl Retention {
+impl OriginalsRetention {
     const fn of(rules: &Rules) -> Self {
         Self {
             age: Duration::from_secs(rules.keep_originals_days.saturating_mul(86_400)),
@@ -60,7 +60,7 @@ impl Retention {
 }
 
 /// Keys that this machine has for hubs, besides those that a policy names.
-pub trait Keys: Send + Sync + fmt::Debug {
+pub trait HubKeys: Send + Sync + fmt::Debug {
     /// The key for exactly this origin.
     fn key_for(&self, origin: &str) -> Option<Secret<String>>;
 
@@ -72,64 +72,73 @@ pub trait Keys: Send + Sync + fmt::Debug {
 
 /// What may be lent, and on which terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admitted {
+pub struct DelegationAdmission {
     /// The peer's URL in its normal form, and how it is reached.
-    pub peer: Peer,
+    pub peer: TrustedPeer,
     /// With every link in its path followed.
     pub folder: PathBuf,
-    pub terms: Terms,
-    pub export: ExportRules,
-    pub git: Git,
+    pub terms: LeaseTerms,
+    pub export: ExportSection,
+    pub git: GitSection,
     /// The file with the key for the peer.
     pub key_file: Option<PathBuf>,
     /// The hub that tunnels and shows it, where it is not the peer's own, and the file with the key for it.
     pub hub: Option<(String, Option<PathBuf>)>,
     /// Of that hub, when it made its own certificate.
-    pub hub_pin: Option<Pin>,
+    pub hub_pin: Option<KeyPin>,
 }
 
 /// `policy.toml`.
 #[derive(Debug, Clone)]
-pub struct FilePolicy {
+pub struct DelegatorPolicyFile {
     file: PolicyFile,
 }
 
 /// In seconds.
 const DEFAULT_TTL: u64 = 3600;
 /// A policy with a mistake in it allows nothing, and this much of what was admitted before.
-const CAREFUL: Limits = Limits { running: 1, per_peer: 1 };
+const FALLBACK_LIMITS: ConcurrencyLimits = ConcurrencyLimits { running: 1, per_peer: 1 };
 
-// === impl FilePolicy ===
+// === impl DelegatorPolicyFile ===
 
-impl FilePolicy {
+impl DelegatorPolicyFile {
     pub const fn new(file: PolicyFile) -> Self {
         Self { file }
     }
 }
 
-impl Policy for FilePolicy {
-    fn admit(&self, request: &Delegate) -> Result<Admitted, Refused> {
+impl DelegatorPolicy for DelegatorPolicyFile {
+    fn admit(&self, request: &DelegateRequest) -> Result<DelegationAdmission, DelegatorRefusal> {
         let rules = self.file.read()?.delegator;
         check(request)?;
         let url = normal_url(&request.peer_url).ok_or_else(|| not_a_url(&request.peer_url))?;
         let peer = rules.peer(&url).cloned().ok_or_else(|| unlisted_peer(&url))?;
         let folder = folder_of(&request.workspace_dir)?;
-        match rules.lends(&folder, self.file.person()) {
-            Lendable::Yes => {}
-            Lendable::Withheld => return Err(withheld_folder(&folder)),
-            Lendable::No => return Err(unlisted_folder(&folder)),
+        match rules.folder_eligibility(&folder, self.file.home_folder()) {
+            FolderEligibility::Yes => {}
+            FolderEligibility::Withheld => return Err(withheld_folder(&folder)),
+            FolderEligibility::No => return Err(unlisted_folder(&folder)),
         }
         let terms = terms(&rules, request)?;
-        let place = |path: &String| expand(path, self.file.person());
+        let place = |path: &String| expand(path, self.file.home_folder());
         // What was named for this one goes before what is written for all.
         let key_file = request.key_file.as_ref().or(peer.key_file.as_ref()).map(place);
         let hub = rules.hub.clone().map(|hub| (hub, rules.key_file.as_ref().map(place)));
-        let peer = Peer { url, ..peer };
-        Ok(Admitted { peer, folder, terms, export: rules.export, git: rules.git, key_file, hub, hub_pin: rules.pin })
+        let peer = TrustedPeer { url, ..peer };
+        Ok(DelegationAdmission {
+            peer,
+            folder,
+            terms,
+            export: rules.export,
+            git: rules.git,
+            key_file,
+            hub,
+            hub_pin: rules.pin,
+        })
     }
 
-    fn limits(&self) -> Limits {
-        self.file.read().map_or(CAREFUL, |policy| Limits {
+    fn limits(&self) -> ConcurrencyLimits {
+        self.file.read().map_or(FALLBACK_LIMITS, |policy| ConcurrencyLimits {
             running: policy.delegator.max_running,
             per_peer: policy.delegator.max_per_peer,
         })
@@ -139,13 +148,16 @@ impl Policy for FilePolicy {
         self.file.read().ok()?.delegator.notify_webhook
     }
 
-    fn retention(&self) -> Retention {
-        self.file.read().map_or_else(|_| Retention::default(), |policy| Retention::of(&policy.delegator))
+    fn retention(&self) -> OriginalsRetention {
+        self.file
+            .read()
+            .map_or_else(|_| OriginalsRetention::default(), |policy| OriginalsRetention::of(&policy.delegator))
     }
 }
 
-fn check(request: &Delegate) -> Result<(), Refused> {
-    let invalid = |what: &str| Err(Refused::new(Code::InvalidRequest, what, "Say what is to be done, in a few words."));
+fn check(request: &DelegateRequest) -> Result<(), DelegatorRefusal> {
+    let invalid =
+        |what: &str| Err(DelegatorRefusal::new(Code::InvalidRequest, what, "Say what is to be done, in a few words."));
     if request.description.trim().is_empty() {
         return invalid("the description is empty");
     }
@@ -155,30 +167,30 @@ fn check(request: &Delegate) -> Result<(), Refused> {
     Ok(())
 }
 
-fn terms(rules: &Rules, request: &Delegate) -> Result<Terms, Refused> {
+fn terms(rules: &Rules, request: &DelegateRequest) -> Result<LeaseTerms, DelegatorRefusal> {
     let access_mode: AccessMode = request.access_mode.unwrap_or(rules.default_access_mode);
     let most = rules.max_ttl_seconds;
     let ttl = match request.ttl_seconds {
         None => rules.default_ttl_seconds.unwrap_or(DEFAULT_TTL).min(most),
         Some(0) => {
             let hint = "Ask for at least one second.";
-            return Err(Refused::new(Code::InvalidRequest, "a lease of no time lends nothing", hint));
+            return Err(DelegatorRefusal::new(Code::InvalidRequest, "a lease of no time lends nothing", hint));
         }
         Some(ttl) if ttl > most => {
             let message = format!("a lease of {ttl} seconds is longer than policy.toml allows ({most})");
             let hint = format!("Ask for at most {most} seconds, or let a person raise `max_ttl_seconds`.");
-            return Err(Refused::new(Code::InvalidRequest, message, hint));
+            return Err(DelegatorRefusal::new(Code::InvalidRequest, message, hint));
         }
         Some(ttl) => ttl,
     };
-    Ok(Terms { access_mode, ttl: Duration::from_secs(ttl) })
+    Ok(LeaseTerms { access_mode, ttl: Duration::from_secs(ttl) })
 }
 
-fn folder_of(text: &str) -> Result<PathBuf, Refused> {
+fn folder_of(text: &str) -> Result<PathBuf, DelegatorRefusal> {
     let path = Path::new(text);
     let unusable = |why: &str| {
         let message = format!("{text} cannot be lent: {why}");
-        Refused::new(Code::InvalidRequest, message, "Name a folder of this machine by its whole path.")
+        DelegatorRefusal::new(Code::InvalidRequest, message, "Name a folder of this machine by its whole path.")
     };
     if !path.is_absolute() {
         return Err(unusable("it is not a whole path"));
@@ -187,29 +199,29 @@ fn folder_of(text: &str) -> Result<PathBuf, Refused> {
     if folder.is_dir() { Ok(folder) } else { Err(unusable("it is not a folder")) }
 }
 
-fn not_a_url(url: &str) -> Refused {
+fn not_a_url(url: &str) -> DelegatorRefusal {
     let hint = "Write it like https://hub.example.org/a2a/builder.";
-    Refused::new(Code::InvalidRequest, format!("`{url}` is not the URL of an agent"), hint)
+    DelegatorRefusal::new(Code::InvalidRequest, format!("`{url}` is not the URL of an agent"), hint)
 }
 
-fn unlisted_peer(url: &str) -> Refused {
+fn unlisted_peer(url: &str) -> DelegatorRefusal {
     let message = format!("nobody has allowed to lend folders to {url}");
     let hint = format!("A person allows it with: attache delegations allow --peer {}", quote(url));
-    Refused::new(Code::PeerNotAllowed, message, hint)
+    DelegatorRefusal::new(Code::PeerNotAllowed, message, hint)
 }
 
-fn unlisted_folder(folder: &Path) -> Refused {
+fn unlisted_folder(folder: &Path) -> DelegatorRefusal {
     let folder = folder.to_string_lossy();
     let message = format!("nobody has allowed to lend {folder}");
     let hint = format!("A person allows it with: attache delegations allow --folder {}", quote(&folder));
-    Refused::new(Code::FolderNotAllowed, message, hint)
+    DelegatorRefusal::new(Code::FolderNotAllowed, message, hint)
 }
 
-fn withheld_folder(folder: &Path) -> Refused {
+fn withheld_folder(folder: &Path) -> DelegatorRefusal {
     let folder = folder.to_string_lossy();
     let message = format!("{folder} is among what is never shown of the folders that may be lent");
     let hint = format!("A person allows this very folder with: attache delegations allow --folder {}", quote(&folder));
-    Refused::new(Code::FolderNotAllowed, message, hint)
+    DelegatorRefusal::new(Code::FolderNotAllowed, message, hint)
 }
 
 /// For a shell.
@@ -218,8 +230,8 @@ fn quote(text: &str) -> String {
     if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-impl From<Invalid> for Refused {
-    fn from(invalid: Invalid) -> Self {
+impl From<InvalidPolicy> for DelegatorRefusal {
+    fn from(invalid: InvalidPolicy) -> Self {
         let line = invalid.line.map(|line| format!(", line {line}")).unwrap_or_default();
         let message = format!("{}{line}: {}", invalid.path.display(), invalid.what);
         Self::new(Code::PolicyInvalid, message, format!("{} Until then nothing is lent.", invalid.fix))

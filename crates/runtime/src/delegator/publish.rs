@@ -3,90 +3,90 @@
 
 use std::{path::Path, time::Duration};
 
-use attache_client::{Backoff, Hub};
+use attache_client::{Backoff, HubClient};
 use attache_protocol::{
     DelegationId,
-    wire::delegation::{Delegate, Delegation, Outcome, Projection},
+    wire::delegation::{DelegateRequest, Delegation, DelegationOutcome, DelegationProjection},
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Refused, desk::Delegator, keyring::Keyring};
+use super::{DelegatorRefusal, keyring::DelegationKeys, service::DelegatorService};
 
 /// Ends with the delegation, at the latest; only its end may be told later.
-pub(super) struct Publishing {
-    desk: Delegator,
+pub(super) struct DelegationPublisher {
+    service: DelegatorService,
     showing: AbortOnDropHandle<()>,
     listening: AbortOnDropHandle<()>,
 }
 
 /// Progress comes in many small steps; people read slower.
-const COALESCE: Duration = Duration::from_secs(1);
-const LISTEN: Duration = Duration::from_secs(25);
+const COALESCE_INTERVAL: Duration = Duration::from_secs(1);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(25);
 /// How long the end waits for the last word to arrive.
-const LAST: Duration = Duration::from_secs(3);
+const FINAL_PUBLISH_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a hub that is away is waited for in the background. After that the next daemon tries.
-const PERSISTENCE: Duration = Duration::from_secs(120);
-const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+const HUB_AWAY_TIMEOUT: Duration = Duration::from_secs(120);
+const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 /// How many ends that an earlier daemon could not show are shown at the start, the newest first.
-const MOST: usize = 100;
+const MAX_UNPUBLISHED: usize = 100;
 
 /// `None` where there is no hub, or no key for it.
 pub(super) fn start(
-    desk: &Delegator,
+    desk: &DelegatorService,
     id: DelegationId,
-    keys: &Keyring,
+    keys: &DelegationKeys,
     cancel: CancellationToken,
-) -> Option<Publishing> {
-    let hub = Hub::new(keys.hub.clone()?).ok()?;
+) -> Option<DelegationPublisher> {
+    let hub = HubClient::new(keys.hub.clone()?).ok()?;
     let shown = desk.subscribe(id)?;
     let tasks = &desk.0.tasks;
     let showing = tasks.spawn(show(desk.clone(), hub.clone(), id, shown, cancel.clone()));
     let listening = tasks.spawn(listen(desk.clone(), hub, id, cancel));
     let (showing, listening) = (AbortOnDropHandle::new(showing), AbortOnDropHandle::new(listening));
-    Some(Publishing { desk: desk.clone(), showing, listening })
+    Some(DelegationPublisher { service: desk.clone(), showing, listening })
 }
 
 /// Shows how those ended of which no earlier daemon could.
-pub(super) async fn catch_up(desk: &Delegator, unpublished: &[DelegationId]) {
-    for id in unpublished.iter().rev().take(MOST) {
+pub(super) async fn catch_up(desk: &DelegatorService, unpublished: &[DelegationId]) {
+    for id in unpublished.iter().rev().take(MAX_UNPUBLISHED) {
         let (Ok(shown), Some(request)) = (desk.get(*id), desk.0.records.request(*id)) else { continue };
         // With the keys that the policy names now.
-        let request = Delegate { workspace_dir: shown.workspace_dir, ..request };
+        let request = DelegateRequest { workspace_dir: shown.workspace_dir, ..request };
         let Ok(admitted) = desk.0.options.policy.admit(&request) else { continue };
         if let Ok(keys) = desk.credentials(&admitted).await {
-            last_word(desk, *id, &keys);
+            publish_final(desk, *id, &keys);
         }
     }
 }
 
 /// Shows how one ended that a daemon before this one had published.
-pub(super) fn last_word(desk: &Delegator, id: DelegationId, keys: &Keyring) {
-    let hub = keys.hub.clone().and_then(|options| Hub::new(options).ok());
+pub(super) fn publish_final(desk: &DelegatorService, id: DelegationId, keys: &DelegationKeys) {
+    let hub = keys.hub.clone().and_then(|options| HubClient::new(options).ok());
     if let (Some(hub), Some(shown)) = (hub, desk.subscribe(id)) {
         persist(desk, show(desk.clone(), hub, id, shown, CancellationToken::new()));
     }
 }
 
 /// Goes on in the background for a while, but does not hold up the daemon's end: the next one shows it.
-fn persist(desk: &Delegator, showing: impl Future<Output = ()> + Send + 'static) {
+fn persist(desk: &DelegatorService, showing: impl Future<Output = ()> + Send + 'static) {
     let stop = desk.0.stop.clone();
     desk.0.tasks.spawn(async move {
         tokio::select! {
-            _ = tokio::time::timeout(PERSISTENCE, showing) => {}
+            _ = tokio::time::timeout(HUB_AWAY_TIMEOUT, showing) => {}
             () = stop.cancelled() => {}
         }
     });
 }
 
 async fn show(
-    desk: Delegator,
-    hub: Hub,
+    desk: DelegatorService,
+    hub: HubClient,
     id: DelegationId,
     mut shown: watch::Receiver<Delegation>,
     cancel: CancellationToken,
 ) {
-    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    let mut backoff = Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1);
     desk.0.records.mark_unpublished(id);
     loop {
         let now = shown.borrow_and_update().clone();
@@ -101,7 +101,7 @@ async fn show(
                     return desk.0.records.mark_published(id);
                 }
                 // Its end is no step that could wait.
-                let _ = tokio::time::timeout(COALESCE, shown.wait_for(|next| next.status.has_ended())).await;
+                let _ = tokio::time::timeout(COALESCE_INTERVAL, shown.wait_for(|next| next.status.has_ended())).await;
                 if shown.wait_for(|next| next.revision > now.revision).await.is_err() {
                     return;
                 }
@@ -116,10 +116,10 @@ async fn show(
 }
 
 /// A person at the hub may want it to end.
-async fn listen(desk: Delegator, hub: Hub, id: DelegationId, cancel: CancellationToken) {
-    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+async fn listen(desk: DelegatorService, hub: HubClient, id: DelegationId, cancel: CancellationToken) {
+    let mut backoff = Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1);
     loop {
-        match hub.delegation_cancellation(id, LISTEN).await {
+        match hub.delegation_cancellation(id, LISTEN_TIMEOUT).await {
             Ok(wish) if wish.cancel_requested => {
                 desk.note(id, "cancel_requested", Some("a person at the hub"));
                 cancel.cancel();
@@ -133,12 +133,12 @@ async fn listen(desk: Delegator, hub: Hub, id: DelegationId, cancel: Cancellatio
 }
 
 /// What the hub shows of a delegation that goes on.
-pub(super) fn shown(desk: &Delegator, id: DelegationId) -> Result<Projection, Refused> {
+pub(super) fn shown(desk: &DelegatorService, id: DelegationId) -> Result<DelegationProjection, DelegatorRefusal> {
     Ok(projection(&desk.get(id)?, &desk.0.options.device_name))
 }
 
 /// What people elsewhere may see: the folder's own name, and nothing of what is above it.
-fn projection(delegation: &Delegation, device_name: &str) -> Projection {
+fn projection(delegation: &Delegation, device_name: &str) -> DelegationProjection {
     let path = Path::new(&delegation.workspace_dir);
     let folder = path.file_name().map_or_else(|| "/".to_owned(), |name| name.to_string_lossy().into_owned());
     let hide = |text: &String| match delegation.workspace_dir.as_str() {
@@ -146,7 +146,7 @@ fn projection(delegation: &Delegation, device_name: &str) -> Projection {
         whole => text.replace(whole, &folder),
     };
     let result = delegation.result.as_ref().map(|result| {
-        let mut result: Outcome = result.clone();
+        let mut result: DelegationOutcome = result.clone();
         if let Some(failure) = &mut result.error {
             failure.message = hide(&failure.message);
             failure.hint = hide(&failure.hint);
@@ -155,7 +155,7 @@ fn projection(delegation: &Delegation, device_name: &str) -> Projection {
         result.notes = result.notes.as_ref().map(hide);
         result
     });
-    Projection {
+    DelegationProjection {
         status: delegation.status,
         description: hide(&delegation.description),
         peer_url: delegation.peer_url.clone(),
@@ -172,14 +172,14 @@ fn projection(delegation: &Delegation, device_name: &str) -> Projection {
     }
 }
 
-// === impl Publishing ===
+// === impl DelegationPublisher ===
 
-impl Publishing {
+impl DelegationPublisher {
     /// The delegation has ended; this is its last word.
     pub(super) async fn finish(self) {
-        let Self { desk, mut showing, listening } = self;
+        let Self { service: desk, mut showing, listening } = self;
         drop(listening);
-        if tokio::time::timeout(LAST, &mut showing).await.is_err() {
+        if tokio::time::timeout(FINAL_PUBLISH_TIMEOUT, &mut showing).await.is_err() {
             persist(&desk, async move { _ = showing.await });
         }
     }

@@ -5,14 +5,15 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 use attache_protocol::{DelegationId, wire::awcp::AccessMode};
 
 /// Decides who goes next.
-pub trait Scheduler: Send + Sync + fmt::Debug {
+pub trait DelegatorScheduler: Send + Sync + fmt::Debug {
     /// One answer for each that waits, in the order in which they came.
-    fn decide(&self, running: &[Claim], waiting: &[Claim], limits: Limits) -> Vec<Verdict>;
+    fn decide(&self, running: &[FolderClaim], waiting: &[FolderClaim], limits: ConcurrencyLimits)
+    -> Vec<QueueDecision>;
 }
 
 /// What a delegation holds, or wants to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
+pub struct FolderClaim {
     pub delegation: DelegationId,
     /// In its normal form.
     pub peer: String,
@@ -22,13 +23,13 @@ pub struct Claim {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConcurrencyLimits {
     pub running: usize,
     pub per_peer: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum QueueDecision {
     Go,
     /// For what, in words for people.
     Wait(String),
@@ -36,11 +37,11 @@ pub enum Verdict {
 
 /// First come, first served; who waits for something that is not free holds up only those that want the same.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Fair;
+pub struct FairScheduler;
 
-// === impl Claim ===
+// === impl FolderClaim ===
 
-impl Claim {
+impl FolderClaim {
     /// A folder inside of another is the same folder here.
     fn excludes(&self, other: &Self) -> bool {
         let both_read = self.access_mode == AccessMode::Ro && other.access_mode == AccessMode::Ro;
@@ -48,31 +49,36 @@ impl Claim {
     }
 }
 
-// === impl Fair ===
+// === impl FairScheduler ===
 
-impl Scheduler for Fair {
-    fn decide(&self, running: &[Claim], waiting: &[Claim], limits: Limits) -> Vec<Verdict> {
-        let mut holding: Vec<&Claim> = running.iter().collect();
+impl DelegatorScheduler for FairScheduler {
+    fn decide(
+        &self,
+        running: &[FolderClaim],
+        waiting: &[FolderClaim],
+        limits: ConcurrencyLimits,
+    ) -> Vec<QueueDecision> {
+        let mut holding: Vec<&FolderClaim> = running.iter().collect();
         let mut per_peer: BTreeMap<&str, usize> = BTreeMap::new();
         for claim in running {
             *per_peer.entry(&claim.peer).or_default() += 1;
         }
         // Those that wait for a folder come before later ones that want it, or a writer might wait for ever.
-        let mut ahead: Vec<&Claim> = Vec::new();
+        let mut ahead: Vec<&FolderClaim> = Vec::new();
         let mut verdicts = Vec::new();
         for claim in waiting {
             let of_peer = per_peer.get(claim.peer.as_str()).copied().unwrap_or_default();
             let blocker = holding.iter().chain(&ahead).find(|other| other.excludes(claim));
             let verdict = if let Some(other) = blocker {
-                Verdict::Wait(format!("the folder, which {} has", other.delegation))
+                QueueDecision::Wait(format!("the folder, which {} has", other.delegation))
             } else if of_peer >= limits.per_peer {
-                Verdict::Wait(format!("one of {of_peer} others with the same peer to end"))
+                QueueDecision::Wait(format!("one of {of_peer} others with the same peer to end"))
             } else if holding.len() >= limits.running {
-                Verdict::Wait(format!("one of {} others to end", holding.len()))
+                QueueDecision::Wait(format!("one of {} others to end", holding.len()))
             } else {
-                Verdict::Go
+                QueueDecision::Go
             };
-            if verdict == Verdict::Go {
+            if verdict == QueueDecision::Go {
                 holding.push(claim);
                 *per_peer.entry(&claim.peer).or_default() += 1;
             } else {
@@ -88,14 +94,14 @@ impl Scheduler for Fair {
 mod tests {
     use super::*;
 
-    fn claim(number: u128, peer: &str, folder: &str, access_mode: AccessMode) -> Claim {
+    fn claim(number: u128, peer: &str, folder: &str, access_mode: AccessMode) -> FolderClaim {
         let delegation = format!("dlg_{number:032x}").parse().unwrap();
-        Claim { delegation, peer: peer.to_owned(), folder: folder.into(), access_mode }
+        FolderClaim { delegation, peer: peer.to_owned(), folder: folder.into(), access_mode }
     }
 
-    fn go(running: &[Claim], waiting: &[Claim]) -> Vec<bool> {
-        let verdicts = Fair.decide(running, waiting, Limits { running: 4, per_peer: 2 });
-        verdicts.iter().map(|verdict| *verdict == Verdict::Go).collect()
+    fn go(running: &[FolderClaim], waiting: &[FolderClaim]) -> Vec<bool> {
+        let verdicts = FairScheduler.decide(running, waiting, ConcurrencyLimits { running: 4, per_peer: 2 });
+        verdicts.iter().map(|verdict| *verdict == QueueDecision::Go).collect()
     }
 
     use AccessMode::{Ro, Rw};
@@ -128,12 +134,12 @@ mod tests {
 
     #[test]
     fn who_waits_is_told_for_what() {
-        let limits = Limits { running: 1, per_peer: 1 };
+        let limits = ConcurrencyLimits { running: 1, per_peer: 1 };
         let running = [claim(1, "p", "/a", Rw)];
         let waiting = [claim(2, "q", "/a", Ro), claim(3, "p", "/b", Ro), claim(4, "q", "/c", Ro)];
-        let wait = |text: &str| Verdict::Wait(text.to_owned());
+        let wait = |text: &str| QueueDecision::Wait(text.to_owned());
         assert_eq!(
-            Fair.decide(&running, &waiting, limits),
+            FairScheduler.decide(&running, &waiting, limits),
             [
                 wait("the folder, which dlg_00000000000000000000000000000001 has"),
                 wait("one of 1 others with the same peer to end"),

@@ -9,25 +9,25 @@ use std::{
 use attache_protocol::{
     DelegationId, Timestamp,
     env::Env,
-    wire::delegation::{Delegate, Delegation, Outcome},
+    wire::delegation::{DelegateRequest, Delegation, DelegationOutcome},
 };
 use serde::Serialize;
 
-use super::policy::Retention;
+use super::policy::OriginalsRetention;
 use crate::{Error, files};
 
 /// `$AWCP_HOME/delegations` and `$AWCP_HOME/exports`.
 #[derive(Debug, Clone)]
-pub(super) struct Records {
+pub(super) struct DelegationRecords {
     home: PathBuf,
     env: Env,
 }
 
 /// What the folder beside the lent one says about it; it stays on this machine.
 #[derive(Serialize)]
-struct Meta<'a> {
+struct DelegationMeta<'a> {
     delegation_id: DelegationId,
-    task: MetaTask<'a>,
+    task: DelegationMetaTask<'a>,
     peer_url: &'a str,
     created_at: Timestamp,
     started_at: Option<Timestamp>,
@@ -35,7 +35,7 @@ struct Meta<'a> {
 }
 
 #[derive(Serialize)]
-struct MetaTask<'a> {
+struct DelegationMetaTask<'a> {
     description: &'a str,
     prompt: &'a str,
 }
@@ -47,9 +47,9 @@ const PRUNED: &str = "originals-removed";
 /// There while the hub has not been shown how it ended.
 const UNPUBLISHED: &str = "unpublished";
 
-// === impl Records ===
+// === impl DelegationRecords ===
 
-impl Records {
+impl DelegationRecords {
     pub(super) fn open(home: &Path, env: Env) -> Result<Self, Error> {
         for name in ["delegations", "exports", "logs"] {
             files::private_folder(&home.join(name))?;
@@ -66,24 +66,24 @@ impl Records {
         self.home.join("exports").join(delegation.to_string())
     }
 
-    pub(super) fn create(&self, delegation: &Delegation, request: &Delegate) -> Result<(), Error> {
+    pub(super) fn create(&self, delegation: &Delegation, request: &DelegateRequest) -> Result<(), Error> {
         let folder = self.folder(delegation.delegation_id);
         files::private_folder(&folder.join("logs"))?;
         self.write(&folder.join("request.json"), request)?;
-        self.keep(delegation)?;
+        self.save(delegation)?;
         self.describe(delegation, request)
     }
 
-    pub(super) fn keep(&self, delegation: &Delegation) -> Result<(), Error> {
+    pub(super) fn save(&self, delegation: &Delegation) -> Result<(), Error> {
         self.write(&self.folder(delegation.delegation_id).join("status.json"), delegation)
     }
 
-    pub(super) fn keep_result(&self, delegation: DelegationId, result: &Outcome) -> Result<(), Error> {
+    pub(super) fn save_result(&self, delegation: DelegationId, result: &DelegationOutcome) -> Result<(), Error> {
         self.write(&self.folder(delegation).join("result.json"), result)
     }
 
     /// What the lease changed, as the folder was at its end.
-    pub(super) fn keep_diff(&self, delegation: DelegationId, diff: &str) -> Result<(), Error> {
+    pub(super) fn save_diff(&self, delegation: DelegationId, diff: &str) -> Result<(), Error> {
         files::replace(&self.folder(delegation).join(DIFF), diff.as_bytes(), &self.env)
     }
 
@@ -94,7 +94,7 @@ impl Records {
 
     /// Removes originals that are too old, and the oldest while there are too many. `ended` are those that have ended, the oldest
     /// first, with when.
-    pub(super) fn prune(&self, ended: &[(DelegationId, Timestamp)], retention: Retention, now: Timestamp) {
+    pub(super) fn prune(&self, ended: &[(DelegationId, Timestamp)], retention: OriginalsRetention, now: Timestamp) {
         let mut sizes: Vec<(DelegationId, Timestamp, u64)> = Vec::new();
         for (id, at) in ended {
             let before = self.folder(*id).join(BEFORE);
@@ -131,12 +131,12 @@ impl Records {
     }
 
     /// `exports/<id>/meta`.
-    pub(super) fn describe(&self, delegation: &Delegation, request: &Delegate) -> Result<(), Error> {
+    pub(super) fn describe(&self, delegation: &Delegation, request: &DelegateRequest) -> Result<(), Error> {
         let folder = self.export(delegation.delegation_id).join("meta");
         files::private_folder(&folder)?;
-        let meta = Meta {
+        let meta = DelegationMeta {
             delegation_id: delegation.delegation_id,
-            task: MetaTask { description: &request.description, prompt: &request.prompt },
+            task: DelegationMetaTask { description: &request.description, prompt: &request.prompt },
             peer_url: &delegation.peer_url,
             created_at: delegation.created_at,
             started_at: delegation.started_at,
@@ -146,17 +146,17 @@ impl Records {
     }
 
     /// Shows people what is lent. The export itself does not go through this link.
-    pub(super) fn point(&self, delegation: DelegationId, folder: &Path) -> Result<(), Error> {
+    pub(super) fn link_folder(&self, delegation: DelegationId, folder: &Path) -> Result<(), Error> {
         let link = self.export(delegation).join("workspace");
-        self.unpoint(delegation);
+        self.unlink_folder(delegation);
         symlink(folder, &link).map_err(Error::io(&link))
     }
 
-    pub(super) fn unpoint(&self, delegation: DelegationId) {
+    pub(super) fn unlink_folder(&self, delegation: DelegationId) {
         let _ = fs::remove_file(self.export(delegation).join("workspace"));
     }
 
-    pub(super) fn request(&self, delegation: DelegationId) -> Option<Delegate> {
+    pub(super) fn request(&self, delegation: DelegationId) -> Option<DelegateRequest> {
         let text = fs::read(self.folder(delegation).join("request.json")).ok()?;
         serde_json::from_slice(&text).ok()
     }

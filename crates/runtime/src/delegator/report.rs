@@ -2,25 +2,25 @@
 
 use attache_protocol::{
     DelegationId,
-    rules::delegation::Status,
+    rules::delegation::DelegationStatus,
     wire::{
         awcp::AccessMode,
-        delegation::{Changes, Delegate, Outcome},
+        delegation::{DelegateRequest, DelegationOutcome, FolderChanges},
     },
 };
 use attache_workspace::{
-    export::Record,
+    export::LeaseRecord,
     report::{
         self,
-        git::{Repository, Snapshot},
+        git::{GitRepository, GitSnapshot},
     },
 };
 
 use super::{
-    desk::{Delegator, blocking},
-    lend, notify,
-    policy::Admitted,
-    undo::LONGEST_DIFF,
+    export, notify,
+    policy::DelegationAdmission,
+    service::{DelegatorService, blocking},
+    undo::MAX_DIFF,
 };
 use crate::files;
 
@@ -29,12 +29,17 @@ const REPOSITORY: &str = "git-repository";
 
 /// Commits the folder as it is to the delegation's own ref, where it is in a repository. Blocks. What does not work is
 /// logged: the lease can be shown and undone without git.
-pub(super) fn baseline(desk: &Delegator, id: DelegationId, admitted: &Admitted, request: &Delegate) {
+pub(super) fn baseline(
+    desk: &DelegatorService,
+    id: DelegationId,
+    admitted: &DelegationAdmission,
+    request: &DelegateRequest,
+) {
     if admitted.terms.access_mode == AccessMode::Ro {
         return;
     }
-    let begun = Repository::find(&admitted.folder).and_then(|found| match found {
-        None if admitted.git.git_init => Repository::init(&admitted.folder).map(Some),
+    let begun = GitRepository::find(&admitted.folder).and_then(|found| match found {
+        None if admitted.git.git_init => GitRepository::init(&admitted.folder).map(Some),
         found => Ok(found),
     });
     match begun {
@@ -51,17 +56,17 @@ pub(super) fn baseline(desk: &Delegator, id: DelegationId, admitted: &Admitted, 
 }
 
 fn snapshot(
-    desk: &Delegator,
+    desk: &DelegatorService,
     id: DelegationId,
-    admitted: &Admitted,
-    request: &Delegate,
-    repository: &Repository,
+    admitted: &DelegationAdmission,
+    request: &DelegateRequest,
+    repository: &GitRepository,
     when: &str,
 ) {
-    let made = repository.snapshot(&Snapshot {
+    let made = repository.snapshot(&GitSnapshot {
         delegation: &id,
         message: &format!("{id}: {when}\n\n{}", request.description),
-        rules: &lend::rules(admitted, request),
+        rules: &export::rules(admitted, request),
         index: &desk.0.records.folder(id).join("git-index"),
         now: desk.env().now(),
     });
@@ -72,9 +77,15 @@ fn snapshot(
 
 /// Commits what the lease left behind: to its own ref, and to the branch where the owner wants that. The folder is not asked
 /// again in which repository it is: the remote could have made the answer.
-fn commit(desk: &Delegator, id: DelegationId, admitted: &Admitted, request: &Delegate, record: &Record) {
+fn commit(
+    desk: &DelegatorService,
+    id: DelegationId,
+    admitted: &DelegationAdmission,
+    request: &DelegateRequest,
+    record: &LeaseRecord,
+) {
     let kept = std::fs::read(desk.0.records.folder(id).join(REPOSITORY));
-    let Some(repository) = kept.ok().and_then(|kept| Repository::from_bytes(&kept)) else { return };
+    let Some(repository) = kept.ok().and_then(|kept| GitRepository::from_bytes(&kept)) else { return };
     snapshot(desk, id, admitted, request, &repository, "after");
     if admitted.git.auto_commit {
         let paths: Vec<Vec<u8>> = record.paths().map(<[u8]>::to_vec).collect();
@@ -87,20 +98,20 @@ fn commit(desk: &Delegator, id: DelegationId, admitted: &Admitted, request: &Del
 
 /// Writes down how it ended, shows it, and lets go of what it held.
 pub(super) async fn end(
-    desk: &Delegator,
+    desk: &DelegatorService,
     id: DelegationId,
-    status: Status,
-    mut result: Outcome,
-    admitted: Option<&Admitted>,
-    request: Option<&Delegate>,
+    status: DelegationStatus,
+    mut result: DelegationOutcome,
+    admitted: Option<&DelegationAdmission>,
+    request: Option<&DelegateRequest>,
 ) {
     if let Some(failure) = &mut result.error {
         failure.hint = failure.hint.replace(" ID`", &format!(" {id}`"));
     }
     let event = match status {
-        Status::Completed => "done",
-        Status::Cancelled => "cancel",
-        Status::Expired => "expire",
+        DelegationStatus::Completed => "done",
+        DelegationStatus::Cancelled => "cancel",
+        DelegationStatus::Expired => "expire",
         _ => "error",
     };
     desk.note(id, event, result.error.as_ref().map(|failure| failure.message.as_str()));
@@ -117,12 +128,12 @@ pub(super) async fn end(
     // On disk before anybody hears of it, so that what was heard is still so after a crash.
     let (records, written, request) = (desk.0.records.clone(), ended.clone(), request.cloned());
     let kept = blocking(move || {
-        records.unpoint(id);
-        records.keep_result(id, &result)?;
-        records.keep(&written)?;
+        records.unlink_folder(id);
+        records.save_result(id, &result)?;
+        records.save(&written)?;
         request.map_or(Ok(()), |request| records.describe(&written, &request))
     });
-    if let Err(error) | Ok(Err(error)) = kept.await.map(|kept| kept.map_err(super::Refused::from)) {
+    if let Err(error) | Ok(Err(error)) = kept.await.map(|kept| kept.map_err(super::DelegatorRefusal::from)) {
         tracing::error!(delegation.id = %id, error = error.message, "the end cannot be written down");
     }
     desk.0.options.audit.close(id);
@@ -142,21 +153,21 @@ pub(super) async fn end(
 
 /// Blocks. `None` where it cannot be told.
 fn changes(
-    desk: &Delegator,
+    desk: &DelegatorService,
     id: DelegationId,
     folder: &std::path::Path,
-    for_git: Option<(Admitted, Delegate)>,
-) -> Option<Changes> {
+    for_git: Option<(DelegationAdmission, DelegateRequest)>,
+) -> Option<FolderChanges> {
     let before = desk.before(id);
     if !before.exists() {
         // Lent read-only: nothing can have changed.
-        return Some(Changes::default());
+        return Some(FolderChanges::default());
     }
-    let told = Record::load(&before).map_err(report::Error::Before).and_then(|record| {
+    let told = LeaseRecord::load(&before).map_err(report::Error::Before).and_then(|record| {
         let changes = report::changes(folder, &record)?;
         // Later it could not be told from what somebody here does next.
-        let diff = report::diff(folder, &record, LONGEST_DIFF)?;
-        if let Err(error) = desk.0.records.keep_diff(id, &diff) {
+        let diff = report::diff(folder, &record, MAX_DIFF)?;
+        if let Err(error) = desk.0.records.save_diff(id, &diff) {
             tracing::warn!(delegation.id = %id, %error, "the diff cannot be kept");
         }
         Ok((record, changes))

@@ -5,14 +5,14 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use attache_protocol::{DelegationId, wire::delegation::Session};
+use attache_protocol::{DelegationId, wire::delegation::DelegationSession};
 use tokio::sync::watch;
 
 #[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<BTreeMap<String, State>>);
+pub(super) struct SessionTracker(Mutex<BTreeMap<String, SessionDelegations>>);
 
 #[derive(Debug)]
-struct State {
+struct SessionDelegations {
     pending: BTreeSet<DelegationId>,
     ended: Vec<DelegationId>,
     /// How often everything was done.
@@ -20,14 +20,14 @@ struct State {
 }
 
 /// Sessions with nothing pending are forgotten when there are more than this many.
-const MOST: usize = 1000;
+const MAX_SESSIONS: usize = 1000;
 
-// === impl Sessions ===
+// === impl SessionTracker ===
 
-impl Sessions {
+impl SessionTracker {
     pub(super) fn begin(&self, session: &str, delegation: DelegationId) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MOST {
+        if all.len() >= MAX_SESSIONS {
             all.retain(|_, state| !state.pending.is_empty() || state.rounds.receiver_count() > 0);
         }
         let state = all.entry(session.to_owned()).or_default();
@@ -38,7 +38,7 @@ impl Sessions {
     }
 
     /// Returns the session when this was the last one that it waited for, which happens once.
-    pub(super) fn end(&self, session: &str, delegation: DelegationId) -> Option<Session> {
+    pub(super) fn end(&self, session: &str, delegation: DelegationId) -> Option<DelegationSession> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let state = all.get_mut(session)?;
         if !state.pending.remove(&delegation) {
@@ -52,12 +52,12 @@ impl Sessions {
         Some(state.show(session))
     }
 
-    pub(super) fn get(&self, session: &str) -> Session {
+    pub(super) fn get(&self, session: &str) -> DelegationSession {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(session.to_owned()).or_default().show(session)
     }
 
     /// Waits until everything was done more often than `after`.
-    pub(super) async fn wait(&self, session: &str, after: u64) -> Session {
+    pub(super) async fn wait(&self, session: &str, after: u64) -> DelegationSession {
         let mut rounds = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.entry(session.to_owned()).or_default().rounds.subscribe()
@@ -68,11 +68,11 @@ impl Sessions {
     }
 }
 
-// === impl State ===
+// === impl SessionDelegations ===
 
-impl State {
-    fn show(&self, session: &str) -> Session {
-        Session {
+impl SessionDelegations {
+    fn show(&self, session: &str) -> DelegationSession {
+        DelegationSession {
             session_id: session.to_owned(),
             pending: self.pending.iter().copied().collect(),
             ended: self.ended.clone(),
@@ -82,7 +82,7 @@ impl State {
     }
 }
 
-impl Default for State {
+impl Default for SessionDelegations {
     fn default() -> Self {
         Self { pending: BTreeSet::new(), ended: Vec::new(), rounds: watch::Sender::new(0) }
     }
@@ -94,7 +94,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_done_is_told_once_and_again_for_the_next_round() {
-        let sessions = Sessions::default();
+        let sessions = SessionTracker::default();
         let id = |number: u128| -> DelegationId { format!("dlg_{number:032x}").parse().unwrap() };
         sessions.begin("s", id(1));
         sessions.begin("s", id(2));

@@ -14,21 +14,21 @@ use crate::Error;
 
 /// Only connections of our own user come out of it.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(super) struct DaemonSocket {
     listener: UnixListener,
     path: PathBuf,
     owner: u32,
 }
 
 /// A path of a socket is at most this long, whatever is shown by `ls`.
-pub const LONGEST_SOCKET: usize = 100;
+pub const MAX_SOCKET_PATH: usize = 100;
 
-// === impl Socket ===
+// === impl DaemonSocket ===
 
-impl Socket {
+impl DaemonSocket {
     /// Whoever holds the daemon's lock may replace a socket that a daemon before it left behind.
     pub(super) fn bind(path: &Path) -> Result<Self, Error> {
-        if path.as_os_str().len() > LONGEST_SOCKET {
+        if path.as_os_str().len() > MAX_SOCKET_PATH {
             let source = io::Error::other("the path is too long for a socket; choose a shorter AWCP_HOME");
             return Err(Error::io(path)(source));
         }
@@ -42,7 +42,7 @@ impl Socket {
     }
 }
 
-impl Listener for Socket {
+impl Listener for DaemonSocket {
     type Io = UnixStream;
     type Addr = SocketAddr;
 
@@ -67,7 +67,7 @@ impl Listener for Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for DaemonSocket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }

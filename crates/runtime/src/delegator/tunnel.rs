@@ -2,61 +2,61 @@
 
 use std::time::Duration;
 
-use attache_client::{Backoff, Hub, HubOptions, tunnel};
+use attache_client::{Backoff, HubClient, HubOptions, tunnel};
 use attache_protocol::{
     DelegationId, Secret, Timestamp, TunnelId,
     env::Env,
     wire::{
-        awcp::{self, ErrorCode},
-        delegation::{Failure, Projection},
-        tunnel::OpenTunnel,
+        awcp::{self, AwcpErrorCode},
+        delegation::{DelegationFailure, DelegationProjection},
+        tunnel::OpenTunnelRequest,
     },
 };
-use attache_workspace::ssh::Server;
+use attache_workspace::ssh::SshServer;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 /// A tunnel that is open at the hub.
 #[derive(Debug)]
-pub(super) struct Opened {
-    hub: Hub,
+pub(super) struct HostTunnel {
+    hub: HubClient,
     options: HubOptions,
     id: TunnelId,
-    request: OpenTunnel,
+    request: OpenTunnelRequest,
     env: Env,
     /// For the remote.
-    pub(super) given: awcp::Tunnel,
+    pub(super) descriptor: awcp::TunnelAccess,
 }
 
 /// A tunnel that is served in the background.
 #[derive(Debug)]
-pub(super) struct Serving {
+pub(super) struct TunnelServing {
     task: AbortOnDropHandle<()>,
-    hub: Hub,
+    hub: HubClient,
     id: TunnelId,
     tasks: TaskTracker,
 }
 
-const CLOSING: Duration = Duration::from_secs(5);
-const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
 /// Opens a tunnel for a delegation, with a token of its own. The hub knows the delegation, or is told first.
 pub(super) async fn open(
     options: &HubOptions,
-    (delegation, shown): (DelegationId, &Projection),
+    (delegation, shown): (DelegationId, &DelegationProjection),
     expires_at: Timestamp,
     env: &Env,
-) -> Result<Opened, Failure> {
-    let failed = |error: attache_client::Error| Failure {
-        code: ErrorCode::MountFailed,
+) -> Result<HostTunnel, DelegationFailure> {
+    let failed = |error: attache_client::Error| DelegationFailure {
+        code: AwcpErrorCode::MountFailed,
         message: format!("the hub opens no tunnel: {error}"),
         hint: "Check the key for the hub, or let the remote dial this machine: `reach` in policy.toml.".to_owned(),
     };
-    let hub = Hub::new(options.clone()).map_err(failed)?;
+    let hub = HubClient::new(options.clone()).map_err(failed)?;
     let token = token(env);
     let id = TunnelId::from_uuid(env.uuid());
     let token_sha256 = tunnel::token_sha256(&token);
-    let request = OpenTunnel { delegation_id: delegation, token_sha256, expires_at, max_bytes: None };
-    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    let request = OpenTunnelRequest { delegation_id: delegation, token_sha256, expires_at, max_bytes: None };
+    let mut backoff = Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1);
     let opened = loop {
         let opened = match hub.publish_delegation(delegation, shown).await {
             Ok(_) => hub.open_tunnel(id, &request).await,
@@ -68,8 +68,8 @@ pub(super) async fn open(
             Err(error) => return Err(failed(error)),
         }
     };
-    let given = awcp::Tunnel { url: opened.url, token };
-    Ok(Opened { hub, options: options.clone(), id, request, env: env.clone(), given })
+    let given = awcp::TunnelAccess { url: opened.url, token };
+    Ok(HostTunnel { hub, options: options.clone(), id, request, env: env.clone(), descriptor: given })
 }
 
 fn token(env: &Env) -> Secret<String> {
@@ -78,17 +78,22 @@ fn token(env: &Env) -> Secret<String> {
     Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-// === impl Opened ===
+// === impl HostTunnel ===
 
-impl Opened {
+impl HostTunnel {
     /// Serves the tunnel until the answer is closed or dropped.
-    pub(super) fn serve(self, server: Server, tasks: &TaskTracker) -> Serving {
+    pub(super) fn serve(self, server: SshServer, tasks: &TaskTracker) -> TunnelServing {
         let (hub, id) = (self.hub.clone(), self.id);
-        Serving { task: AbortOnDropHandle::new(tasks.spawn(self.keep(server))), hub, id, tasks: tasks.clone() }
+        TunnelServing {
+            task: AbortOnDropHandle::new(tasks.spawn(self.serve_until_closed(server))),
+            hub,
+            id,
+            tasks: tasks.clone(),
+        }
     }
 
-    async fn keep(self, server: Server) {
-        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    async fn serve_until_closed(self, server: SshServer) {
+        let mut backoff = Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1);
         let mut connections = tokio::task::JoinSet::new();
         loop {
             match tunnel::open_host(&self.options, self.id).await {
@@ -117,15 +122,15 @@ impl Opened {
     }
 }
 
-// === impl Serving ===
+// === impl TunnelServing ===
 
-impl Serving {
+impl TunnelServing {
     /// Cuts what goes through it. The hub is told in the background: without its host nothing goes through it in any case.
     pub(super) fn close(self) {
         drop(self.task);
         let (hub, id) = (self.hub, self.id);
         self.tasks.spawn(async move {
-            let closed = tokio::time::timeout(CLOSING, hub.close_tunnel(id)).await;
+            let closed = tokio::time::timeout(CLOSE_TIMEOUT, hub.close_tunnel(id)).await;
             tracing::debug!(tunnel.id = %id, ok = matches!(closed, Ok(Ok(()))), "tunnel closed");
         });
     }

@@ -4,27 +4,27 @@ use std::path::{Path, PathBuf};
 
 use attache_protocol::{
     Code, DelegationId,
-    wire::delegation::{Changes, Revert, Reverted},
+    wire::delegation::{FolderChanges, RevertRequest, RevertResult},
 };
 use attache_workspace::{
-    export::{Record, unshow},
-    report::{self, LOOK_AT, NOT_SHOWN},
+    export::{LeaseRecord, from_shown},
+    report::{self, NOT_SHOWN, REVIEW_FIRST},
 };
 
 use super::{
-    Refused,
-    desk::{Delegator, blocking},
+    DelegatorRefusal,
+    service::{DelegatorService, blocking},
 };
 
 /// A longer diff is cut; the files beyond are named.
-pub(super) const LONGEST_DIFF: usize = 4 << 20;
+pub(super) const MAX_DIFF: usize = 4 << 20;
 const AS_IT_IS_NOW: &str =
     "# How the folder was when the lease ended is not known; this compares with how it is now.\n";
 
-impl Delegator {
+impl DelegatorService {
     /// A unified diff of what the lease changed, so far or in all.
-    pub async fn diff(&self, delegation: DelegationId) -> Result<String, Refused> {
-        let (folder, before) = self.places(delegation)?;
+    pub async fn diff(&self, delegation: DelegationId) -> Result<String, DelegatorRefusal> {
+        let (folder, before) = self.folder_and_originals(delegation)?;
         let has_ended = self.get(delegation)?.status.has_ended();
         let records = self.0.records.clone();
         blocking(move || {
@@ -32,7 +32,7 @@ impl Delegator {
                 return Ok(kept);
             }
             let Some(record) = record(&before)? else { return Ok(String::new()) };
-            let diff = report::diff(&folder, &record, LONGEST_DIFF).map_err(|error| unreported(&error))?;
+            let diff = report::diff(&folder, &record, MAX_DIFF).map_err(|error| unreported(&error))?;
             Ok(if has_ended && !diff.is_empty() { format!("{AS_IT_IS_NOW}{diff}") } else { diff })
         })
         .await?
@@ -40,7 +40,11 @@ impl Delegator {
 
     /// Restores what was there before the lease, except for what somebody changed here since. Nothing is lent from the
     /// folder meanwhile.
-    pub async fn revert(&self, delegation: DelegationId, request: Revert) -> Result<Reverted, Refused> {
+    pub async fn revert(
+        &self,
+        delegation: DelegationId,
+        request: RevertRequest,
+    ) -> Result<RevertResult, DelegatorRefusal> {
         let hold = self.hold(delegation)?;
         let desk = self.clone();
         // To its end, also when whoever asked for it has gone.
@@ -50,54 +54,62 @@ impl Delegator {
             reverted
         });
         reverting.await.map_err(|error| {
-            Refused::new(Code::Internal, format!("the revert broke off: {error}"), "See the daemon's log; try again.")
+            DelegatorRefusal::new(
+                Code::Internal,
+                format!("the revert broke off: {error}"),
+                "See the daemon's log; try again.",
+            )
         })?
     }
 
-    async fn put_back(&self, delegation: DelegationId, request: Revert) -> Result<Reverted, Refused> {
-        let (folder, before) = self.places(delegation)?;
+    async fn put_back(
+        &self,
+        delegation: DelegationId,
+        request: RevertRequest,
+    ) -> Result<RevertResult, DelegatorRefusal> {
+        let (folder, before) = self.folder_and_originals(delegation)?;
         let records = self.0.records.clone();
         if records.is_pruned(delegation) {
             let message = format!("the originals of {delegation} were removed, because they were old or too many");
             let hint = "What changed is still in `attache delegations diff`; see keep_originals_days in policy.toml.";
-            return Err(Refused::new(Code::NotFound, message, hint));
+            return Err(DelegatorRefusal::new(Code::NotFound, message, hint));
         }
         let (reverted, changes) = blocking(move || {
-            let Some(record) = record(&before)? else { return Ok((Reverted::default(), Changes::default())) };
+            let Some(record) = record(&before)? else { return Ok((RevertResult::default(), FolderChanges::default())) };
             let reverted =
                 report::revert(&folder, &record, &request).map_err(|error| unreverted(delegation, &error))?;
             if let Some(diff) = records.diff(delegation) {
-                records.keep_diff(delegation, &without(&diff, &reverted.restored))?;
+                records.save_diff(delegation, &without(&diff, &reverted.restored))?;
             }
             let left = report::changes(&folder, &record).map_err(|error| unreported(&error))?;
-            Ok::<_, Refused>((reverted, left))
+            Ok::<_, DelegatorRefusal>((reverted, left))
         })
         .await??;
         self.note(delegation, "revert", Some(&format!("{} restored", reverted.restored.len())));
         self.0.options.audit.close(delegation);
         self.show(delegation, |shown| shown.changes = Some(changes));
-        self.keep(delegation).await;
+        self.persist(delegation).await;
         Ok(reverted)
     }
 
     /// The folder, and where the originals of what changed in it are.
-    fn places(&self, delegation: DelegationId) -> Result<(PathBuf, PathBuf), Refused> {
+    fn folder_and_originals(&self, delegation: DelegationId) -> Result<(PathBuf, PathBuf), DelegatorRefusal> {
         let shown = self.get(delegation)?;
         Ok((PathBuf::from(shown.workspace_dir), self.before(delegation)))
     }
 }
 
 /// `None` where nothing was lent, or only for reading.
-fn record(before: &Path) -> Result<Option<Record>, Refused> {
+fn record(before: &Path) -> Result<Option<LeaseRecord>, DelegatorRefusal> {
     if !before.exists() {
         return Ok(None);
     }
-    Record::load(before).map(Some).map_err(|error| unreported(&report::Error::Before(error)))
+    LeaseRecord::load(before).map(Some).map_err(|error| unreported(&report::Error::Before(error)))
 }
 
 /// The diff without the files that were put back.
 fn without(diff: &str, restored: &[String]) -> String {
-    let headers: Vec<String> = restored.iter().map(|path| report::header(&unshow(path))).collect();
+    let headers: Vec<String> = restored.iter().map(|path| report::header(&from_shown(path))).collect();
     let mut kept = String::new();
     let mut is_kept = true;
     for line in diff.split_inclusive('\n') {
@@ -106,7 +118,7 @@ fn without(diff: &str, restored: &[String]) -> String {
             is_kept = !headers.iter().any(|header| line.trim_end_matches('\n') == header);
         } else if let Some(name) = line.strip_prefix(NOT_SHOWN) {
             is_kept = !restored.iter().any(|path| name.trim_end() == path);
-        } else if let Some(name) = line.strip_prefix(LOOK_AT) {
+        } else if let Some(name) = line.strip_prefix(REVIEW_FIRST) {
             is_kept = !restored
                 .iter()
                 .any(|path| name.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with(" (")));
@@ -122,18 +134,18 @@ fn without(diff: &str, restored: &[String]) -> String {
 }
 
 /// A name that means nothing is the caller's to correct.
-fn unreverted(delegation: DelegationId, error: &report::Error) -> Refused {
+fn unreverted(delegation: DelegationId, error: &report::Error) -> DelegatorRefusal {
     let (code, hint) = match error {
         report::Error::NotBelow(_) => (Code::InvalidRequest, "Name paths as they are seen from the folder"),
         report::Error::Untouched(_) => (Code::NotFound, "Name something that it changed"),
         other => return unreported(other),
     };
     let hint = format!("{hint}, such as `attache delegations show {delegation}` lists them. Nothing was put back.");
-    Refused::new(code, error.to_string(), hint)
+    DelegatorRefusal::new(code, error.to_string(), hint)
 }
 
-fn unreported(error: &report::Error) -> Refused {
-    Refused::new(Code::Internal, error.to_string(), "Check that the folder is still there and can be read.")
+fn unreported(error: &report::Error) -> DelegatorRefusal {
+    DelegatorRefusal::new(Code::Internal, error.to_string(), "Check that the folder is still there and can be read.")
 }
 
 #[cfg(test)]

@@ -5,54 +5,57 @@ use std::collections::BTreeMap;
 use attache_protocol::RunId;
 
 use super::{
-    Line, Outcome, Step,
-    line::{self},
+    ExecutionOutcome, LedgerEntry, LedgerStep,
+    entry::{self},
 };
 
 /// Everything that a ledger remembers, by claim.
 #[derive(Debug, Default)]
-pub struct History {
-    claims: BTreeMap<(RunId, i64), Claim>,
+pub struct LedgerHistory {
+    claims: BTreeMap<(RunId, i64), ClaimHistory>,
     intact: bool,
 }
 
 #[derive(Debug, Default)]
-struct Claim {
-    pulled: Option<Line>,
-    started: Option<Line>,
-    rejoined: Vec<Line>,
-    outcome: Option<Line>,
+struct ClaimHistory {
+    pulled: Option<LedgerEntry>,
+    started: Option<LedgerEntry>,
+    rejoined: Vec<LedgerEntry>,
+    outcome: Option<LedgerEntry>,
     settled: bool,
 }
 
 /// A claim that this device has not settled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Open {
+pub enum OpenClaim {
     /// Pulled and never handed to the adapter.
-    Unstarted(Line),
+    Unstarted(LedgerEntry),
     /// Handed to the adapter; how it ended is unknown. The line is the one of the pull.
-    Unfinished(Line),
+    Unfinished(LedgerEntry),
     /// Ended on this device, and the hub may not know it.
-    Unreported { run: RunId, epoch: i64, outcome: Outcome },
+    Unreported { run: RunId, epoch: i64, outcome: ExecutionOutcome },
 }
 
-// === impl History ===
+// === impl LedgerHistory ===
 
-impl History {
+impl LedgerHistory {
     pub(super) fn read(text: &[u8]) -> Self {
-        let mut history = Self { intact: line::is_intact(text), ..Self::default() };
-        for line in line::parse(text) {
+        let mut history = Self { intact: entry::is_intact(text), ..Self::default() };
+        for line in entry::parse(text) {
             let (Some(run), Some(epoch)) = (line.task_run_id, line.epoch) else { continue };
             let claim = history.claims.entry((run, epoch)).or_default();
             match line.event {
-                Step::TaskPulled => claim.pulled = Some(line),
-                Step::TaskStarted => claim.started = Some(line),
-                Step::TaskRejoined => claim.rejoined.push(line),
-                Step::TaskCompleted | Step::TaskFailed => claim.outcome = Some(line),
-                Step::TaskReported | Step::TaskReportRefused | Step::TaskStopped | Step::TaskReleased => {
+                LedgerStep::TaskPulled => claim.pulled = Some(line),
+                LedgerStep::TaskStarted => claim.started = Some(line),
+                LedgerStep::TaskRejoined => claim.rejoined.push(line),
+                LedgerStep::TaskCompleted | LedgerStep::TaskFailed => claim.outcome = Some(line),
+                LedgerStep::TaskReported
+                | LedgerStep::TaskReportRefused
+                | LedgerStep::TaskStopped
+                | LedgerStep::TaskReleased => {
                     claim.settled = true;
                 }
-                Step::RuntimeStarted | Step::RuntimeStopped => {}
+                LedgerStep::RuntimeStarted | LedgerStep::RuntimeStopped => {}
             }
         }
         history
@@ -77,40 +80,40 @@ impl History {
     }
 
     /// What is left to do, in the order of the claims.
-    pub fn open(&self) -> Vec<Open> {
+    pub fn open(&self) -> Vec<OpenClaim> {
         self.claims.iter().filter_map(|((run, epoch), claim)| claim.open(*run, *epoch)).collect()
     }
 
     /// The lines of all claims that are not settled.
     pub(super) fn unsettled_lines(&self) -> String {
         let unsettled = self.claims.values().filter(|claim| !claim.settled);
-        unsettled.flat_map(Claim::lines).map(Line::text).collect()
+        unsettled.flat_map(ClaimHistory::lines).map(LedgerEntry::text).collect()
     }
 }
 
-// === impl Claim ===
+// === impl ClaimHistory ===
 
-impl Claim {
-    fn open(&self, run: RunId, epoch: i64) -> Option<Open> {
+impl ClaimHistory {
+    fn open(&self, run: RunId, epoch: i64) -> Option<OpenClaim> {
         if self.settled {
             return None;
         }
         if let Some(line) = &self.outcome {
             let (output, usage) = (line.output.clone()?, line.usage.clone());
             let outcome = match line.event {
-                Step::TaskCompleted => Outcome::Completed { output, usage },
-                _ => Outcome::Failed { output, usage },
+                LedgerStep::TaskCompleted => ExecutionOutcome::Completed { output, usage },
+                _ => ExecutionOutcome::Failed { output, usage },
             };
-            return Some(Open::Unreported { run, epoch, outcome });
+            return Some(OpenClaim::Unreported { run, epoch, outcome });
         }
         match (&self.pulled, &self.started) {
-            (pulled, Some(started)) => Some(Open::Unfinished(pulled.clone().unwrap_or_else(|| started.clone()))),
-            (Some(pulled), None) => Some(Open::Unstarted(pulled.clone())),
+            (pulled, Some(started)) => Some(OpenClaim::Unfinished(pulled.clone().unwrap_or_else(|| started.clone()))),
+            (Some(pulled), None) => Some(OpenClaim::Unstarted(pulled.clone())),
             (None, None) => None,
         }
     }
 
-    fn lines(&self) -> impl Iterator<Item = &Line> {
+    fn lines(&self) -> impl Iterator<Item = &LedgerEntry> {
         let begun = [&self.pulled, &self.started].into_iter().flatten();
         begun.chain(&self.rejoined).chain(&self.outcome)
     }

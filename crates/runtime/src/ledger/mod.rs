@@ -3,8 +3,8 @@
 //! The hub's runs are the only truth; the ledger is what this device remembers, and where an outcome waits while the
 //! hub is away.
 
+mod entry;
 mod history;
-mod line;
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,14 +17,14 @@ use std::{
 use attache_protocol::AgentId;
 use rustix::{fs::FallocateFlags, io::Errno};
 
-pub use history::{History, Open};
-pub use line::{Line, Outcome, Step};
+pub use entry::{ExecutionOutcome, LedgerEntry, LedgerStep};
+pub use history::{LedgerHistory, OpenClaim};
 
 use crate::{Error, files};
 
 /// The ledger of one agent. Clones write to the same file.
 #[derive(Debug, Clone)]
-pub struct Ledger(Arc<Mutex<Inner>>);
+pub struct ExecutionLedger(Arc<Mutex<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
@@ -37,22 +37,22 @@ struct Inner {
     torn: bool,
 }
 
-const LIMIT: u64 = 8 << 20;
+const MAX_LEDGER: u64 = 8 << 20;
 /// What the disk must have room for beyond the lines that begin a task, so that its end can be written as well.
-const ROOM: u64 = 16 << 10;
-const NAME: &str = "execution-ledger.jsonl";
+const ROTATION_RESERVE: u64 = 16 << 10;
+const LEDGER_FILE: &str = "execution-ledger.jsonl";
 
-// === impl Ledger ===
+// === impl ExecutionLedger ===
 
-impl Ledger {
+impl ExecutionLedger {
     /// Opens the ledger of an agent below a home folder, and reads what it remembers.
-    pub fn open(home: &Path, agent: AgentId) -> Result<(Self, History), Error> {
-        Self::open_limited(home, agent, LIMIT)
+    pub fn open(home: &Path, agent: AgentId) -> Result<(Self, LedgerHistory), Error> {
+        Self::open_limited(home, agent, MAX_LEDGER)
     }
 
-    fn open_limited(home: &Path, agent: AgentId, limit: u64) -> Result<(Self, History), Error> {
+    fn open_limited(home: &Path, agent: AgentId, limit: u64) -> Result<(Self, LedgerHistory), Error> {
         let folder = make_folder(home, agent)?;
-        let path = folder.join(NAME);
+        let path = folder.join(LEDGER_FILE);
         let next = next(&path);
         // An older version rotated with two renames, and may have been interrupted in between.
         if !path.exists() && next.exists() {
@@ -67,43 +67,43 @@ impl Ledger {
             inner.size = whole as u64;
             inner.cut().map_err(Error::io(&inner.path))?;
         }
-        Ok((Self(Arc::new(Mutex::new(inner))), History::read(&text)))
+        Ok((Self(Arc::new(Mutex::new(inner))), LedgerHistory::read(&text)))
     }
 
     /// What the file remembers, without opening it for writing.
-    pub fn read(home: &Path, agent: AgentId) -> Result<Vec<Line>, Error> {
-        let path = folder(home, agent).join(NAME);
+    pub fn read(home: &Path, agent: AgentId) -> Result<Vec<LedgerEntry>, Error> {
+        let path = folder(home, agent).join(LEDGER_FILE);
         match fs::read(&path) {
-            Ok(text) => Ok(line::parse(&text)),
+            Ok(text) => Ok(entry::parse(&text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(Error::io(path)(error)),
         }
     }
 
     pub fn path(home: &Path, agent: AgentId) -> PathBuf {
-        folder(home, agent).join(NAME)
+        folder(home, agent).join(LEDGER_FILE)
     }
 
     /// What the file adds up to now. One that cannot be read remembers nothing, and says so.
-    pub(crate) async fn history(&self) -> History {
+    pub(crate) async fn history(&self) -> LedgerHistory {
         let inner = self.0.clone();
         let read = tokio::task::spawn_blocking(move || {
             let inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
-            fs::read(&inner.path).map(|text| History::read(&text)).unwrap_or_default()
+            fs::read(&inner.path).map(|text| LedgerHistory::read(&text)).unwrap_or_default()
         });
         read.await.unwrap_or_default()
     }
 
     /// Appends a line; when this returns, the line survives a power loss.
-    pub async fn append(&self, line: &Line) -> Result<(), Error> {
+    pub async fn append(&self, line: &LedgerEntry) -> Result<(), Error> {
         self.write(line.text(), 0).await
     }
 
     /// Appends the lines that begin a task, at the cost of one, while the disk has room for more than them: the last block
     /// of a file takes some bytes even on a full disk. None at all is an empty line, which says whether a task may begin.
-    pub async fn begin(&self, lines: &[Line]) -> Result<(), Error> {
-        let text = if lines.is_empty() { "\n".to_owned() } else { lines.iter().map(Line::text).collect() };
-        self.write(text, ROOM).await
+    pub async fn begin(&self, lines: &[LedgerEntry]) -> Result<(), Error> {
+        let text = if lines.is_empty() { "\n".to_owned() } else { lines.iter().map(LedgerEntry::text).collect() };
+        self.write(text, ROTATION_RESERVE).await
     }
 
     async fn write(&self, text: String, room: u64) -> Result<(), Error> {
@@ -111,7 +111,7 @@ impl Ledger {
         let written = tokio::task::spawn_blocking(move || {
             inner.lock().unwrap_or_else(PoisonError::into_inner).append(text.as_bytes(), room)
         });
-        written.await.unwrap_or_else(|_| Err(Error::io(NAME)(io::Error::other("the writer stopped"))))
+        written.await.unwrap_or_else(|_| Err(Error::io(LEDGER_FILE)(io::Error::other("the writer stopped"))))
     }
 }
 
@@ -157,7 +157,7 @@ impl Inner {
 
     /// Starts a new file with only what is not settled yet; the old one stays beside it as `….1.jsonl`.
     fn rotate(&mut self) -> io::Result<()> {
-        let carried = History::read(&fs::read(&self.path)?).unsettled_lines();
+        let carried = LedgerHistory::read(&fs::read(&self.path)?).unsettled_lines();
         let next = next(&self.path);
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&next)?;
         file.set_len(0)?;

@@ -18,12 +18,12 @@ use tokio::sync::watch;
 
 #[derive(Clone)]
 pub(crate) struct FakeAdapter {
-    state: Arc<Mutex<Stage>>,
+    state: Arc<Mutex<FakeAdapterState>>,
     moved: watch::Sender<u64>,
     pub(crate) url: String,
 }
 
-pub(crate) enum Scene {
+pub(crate) enum AdapterReply {
     /// A plain 002 adapter.
     Json(Value),
     /// The same in exactly these words.
@@ -40,8 +40,8 @@ pub(crate) enum Scene {
 }
 
 #[derive(Default)]
-struct Stage {
-    scenes: Vec<Scene>,
+struct FakeAdapterState {
+    scenes: Vec<AdapterReply>,
     tasks: Vec<Value>,
     secrets: Vec<Option<String>>,
     cancels: Vec<String>,
@@ -79,13 +79,13 @@ impl FakeAdapter {
         self.change(|stage| stage.is_deaf = true);
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Stage) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut FakeAdapterState) -> R) -> R {
         let result = change(&mut self.state.lock().unwrap());
         self.moved.send_modify(|count| *count += 1);
         result
     }
 
-    pub(crate) fn play(&self, scene: Scene) {
+    pub(crate) fn play(&self, scene: AdapterReply) {
         self.change(|stage| stage.scenes.push(scene));
     }
 
@@ -130,7 +130,7 @@ impl FakeAdapter {
         self.state.lock().unwrap().answers.clone()
     }
 
-    async fn until(&self, condition: impl Fn(&Stage) -> bool) {
+    async fn until(&self, condition: impl Fn(&FakeAdapterState) -> bool) {
         let mut moved = self.moved.subscribe();
         let met = tokio::time::timeout(Duration::from_secs(20), async {
             while !condition(&self.state.lock().unwrap()) {
@@ -154,27 +154,27 @@ async fn run_task(State(adapter): State<FakeAdapter>, headers: HeaderMap, Json(t
         stage.scenes.remove(0)
     });
     match scene {
-        Scene::Json(reply) => Json(reply).into_response(),
-        Scene::Raw(reply) => ([(header::CONTENT_TYPE, "application/json")], reply).into_response(),
-        Scene::Status(status, reply) => (StatusCode::from_u16(status).unwrap(), Json(reply)).into_response(),
-        Scene::Stream(events) => stream(events.iter().map(frame).collect(), End::Close, adapter),
-        Scene::Break(events) => stream(events.iter().map(frame).collect(), End::Break, adapter),
-        Scene::Join => {
+        AdapterReply::Json(reply) => Json(reply).into_response(),
+        AdapterReply::Raw(reply) => ([(header::CONTENT_TYPE, "application/json")], reply).into_response(),
+        AdapterReply::Status(status, reply) => (StatusCode::from_u16(status).unwrap(), Json(reply)).into_response(),
+        AdapterReply::Stream(events) => stream(events.iter().map(frame).collect(), ReplyEnd::Close, adapter),
+        AdapterReply::Break(events) => stream(events.iter().map(frame).collect(), ReplyEnd::Break, adapter),
+        AdapterReply::Join => {
             let events = adapter.change(|stage| stage.told.clone());
-            stream(events.iter().map(frame).collect(), End::Hang, adapter)
+            stream(events.iter().map(frame).collect(), ReplyEnd::Hang, adapter)
         }
-        Scene::Hang(events) => {
+        AdapterReply::Hang(events) => {
             adapter.change(|stage| {
                 stage.running = Some(run);
                 stage.told.clone_from(&events);
                 stage.cancels.clear();
             });
-            stream(events.iter().map(frame).collect(), End::Hang, adapter)
+            stream(events.iter().map(frame).collect(), ReplyEnd::Hang, adapter)
         }
     }
 }
 
-enum End {
+enum ReplyEnd {
     Close,
     Break,
     Hang,
@@ -185,21 +185,22 @@ fn frame((name, data): &(&'static str, Value)) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-fn stream(frames: Vec<String>, end: End, adapter: FakeAdapter) -> Response {
+fn stream(frames: Vec<String>, end: ReplyEnd, adapter: FakeAdapter) -> Response {
     let start = (Some(frames.concat()), end, adapter);
     let body = futures_util::stream::unfold(start, |(frames, end, adapter)| async move {
         if let Some(frames) = frames {
             return Some((Ok(Bytes::from(frames)), (None, end, adapter)));
         }
         match end {
-            End::Close | End::Done => None,
-            End::Break => {
+            ReplyEnd::Close | ReplyEnd::Done => None,
+            ReplyEnd::Break => {
                 tokio::task::yield_now().await;
-                Some((Err(std::io::Error::other("broken")), (None, End::Done, adapter)))
+                Some((Err(std::io::Error::other("broken")), (None, ReplyEnd::Done, adapter)))
             }
-            End::Hang => {
-                let roused =
-                    |stage: &Stage| stage.finished.is_some() || !stage.cancels.is_empty() || !stage.said.is_empty();
+            ReplyEnd::Hang => {
+                let roused = |stage: &FakeAdapterState| {
+                    stage.finished.is_some() || !stage.cancels.is_empty() || !stage.said.is_empty()
+                };
                 adapter.until(roused).await;
                 let said = adapter.change(|stage| {
                     let said = std::mem::take(&mut stage.said);
@@ -208,7 +209,7 @@ fn stream(frames: Vec<String>, end: End, adapter: FakeAdapter) -> Response {
                 });
                 if !said.is_empty() {
                     let frames: String = said.iter().map(frame).collect();
-                    return Some((Ok(Bytes::from(frames)), (None, End::Hang, adapter)));
+                    return Some((Ok(Bytes::from(frames)), (None, ReplyEnd::Hang, adapter)));
                 }
                 let (reply, cancelled) = adapter.change(|stage| {
                     stage.running = None;
@@ -218,10 +219,10 @@ fn stream(frames: Vec<String>, end: End, adapter: FakeAdapter) -> Response {
                     Some(reply) => reply,
                     None if cancelled => return None,
                     // Another scene that hangs was faster.
-                    None => return Some((Ok(Bytes::new()), (None, End::Hang, adapter))),
+                    None => return Some((Ok(Bytes::new()), (None, ReplyEnd::Hang, adapter))),
                 };
                 let frame = frame(&("result", reply));
-                Some((Ok(Bytes::from(frame)), (None, End::Done, adapter)))
+                Some((Ok(Bytes::from(frame)), (None, ReplyEnd::Done, adapter)))
             }
         }
     });

@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use attache_client::ChannelFilter;
 use attache_protocol::{
-    rules::run::Status,
-    wire::{channel::Connection as Line, run::CreateRunRequest, usage::Budget},
+    rules::run::RunStatus,
+    wire::{channel::ConnectionState as Line, run::CreateRunRequest, usage::Budget},
 };
-use attache_runtime::{Notice, Stopped};
-use attache_testkit::Faults;
+use attache_runtime::{Notice, ShutdownOutcome};
+use attache_testkit::ProxyFaults;
 use serde_json::json;
 
 use crate::{
-    adapter::Scene,
-    live::{Live, eventually},
+    adapter::AdapterReply,
+    live_hub::{LiveHub, eventually},
 };
 
 fn answer(text: &str) -> serde_json::Value {
@@ -22,7 +22,7 @@ fn answer(text: &str) -> serde_json::Value {
 
 #[tokio::test]
 async fn work_comes_over_the_channel_and_goes_back_over_it() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
     let connection = live.connection().unwrap();
     let channels = live.owner.channels(&ChannelFilter::default()).await.unwrap().channels;
@@ -30,7 +30,7 @@ async fn work_comes_over_the_channel_and_goes_back_over_it() {
     assert_eq!((connection.way.as_str(), connection.channel_id), ("channel", Some(channels[0].channel_id)));
     assert_eq!(channels[0].status, Line::Connected);
 
-    live.world.adapter.play(Scene::Stream(vec![
+    live.world.adapter.play(AdapterReply::Stream(vec![
         ("chunk", json!({"text": "one "})),
         ("thought", json!({"text": "hm"})),
         ("log", json!({"level": "info", "message": "l"})),
@@ -39,7 +39,7 @@ async fn work_comes_over_the_channel_and_goes_back_over_it() {
         ("result", answer("one two")),
     ]));
     let run = live.create("say it").await;
-    let ended = live.run_with(run, Status::Completed).await;
+    let ended = live.run_with(run, RunStatus::Completed).await;
     let result: serde_json::Value = ended.task_result.unwrap().parse().unwrap();
     assert_eq!(result, json!({"text": "one two", "artifact_refs": []}));
     let told = live
@@ -49,7 +49,7 @@ async fn work_comes_over_the_channel_and_goes_back_over_it() {
     // Nothing is said in the agent's place.
     assert_eq!(names, ["task.chunk", "task.thought", "task.log", "task.tool_call", "task.chunk", "task.completed"]);
     assert_eq!(told[3].1, json!({"name": "x", "n": 1}));
-    assert_eq!(running.stop().await.unwrap(), Stopped::Finished);
+    assert_eq!(running.stop().await.unwrap(), ShutdownOutcome::Finished);
     let channel = eventually("the end of the channel", async || {
         let channel = live.owner.channel(channels[0].channel_id).await.unwrap();
         (channel.status == Line::Disconnected).then_some(channel)
@@ -60,9 +60,9 @@ async fn work_comes_over_the_channel_and_goes_back_over_it() {
 
 #[tokio::test]
 async fn a_cancelled_run_is_stopped_at_once() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
-    live.world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "working"}))]));
+    live.world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "working"}))]));
     live.world.adapter.remembers(json!({"success": false, "error": {"code": "cancelled", "message": "stopped"},
         "usage": {"tokens": 55, "cost_usd": 0.5}}));
     let run = live.create("for ever").await;
@@ -77,17 +77,19 @@ async fn a_cancelled_run_is_stopped_at_once() {
     let used = eventually("what it used", async || live.owner.run(run).await.unwrap().usage).await;
     assert_eq!(used.get(), r#"{"tokens":55,"cost_usd":0.5}"#);
     // The next one is not disturbed.
-    live.world.adapter.play(Scene::Json(answer("next")));
+    live.world.adapter.play(AdapterReply::Json(answer("next")));
     let next = live.create("next").await;
-    live.run_with(next, Status::Completed).await;
+    live.run_with(next, RunStatus::Completed).await;
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_run_that_uses_more_than_its_budget_is_stopped_while_it_works() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
-    live.world.adapter.play(Scene::Hang(vec![("progress", json!({"message": "thinking", "usage": {"tokens": 900}}))]));
+    live.world
+        .adapter
+        .play(AdapterReply::Hang(vec![("progress", json!({"message": "thinking", "usage": {"tokens": 900}}))]));
     live.world.adapter.remembers(json!({"success": false, "error": {"code": "cancelled", "message": "stopped"},
         "usage": {"tokens": 1200}}));
     let budget = Budget { tokens: Some(1000), cost_usd: None };
@@ -98,7 +100,7 @@ async fn a_run_that_uses_more_than_its_budget_is_stopped_while_it_works() {
     assert_eq!(used.get(), r#"{"tokens":900}"#);
     live.world.adapter.say("progress", json!({"usage": {"tokens": 1001}}));
     assert_eq!(live.world.adapter.cancelled().await, run.to_string());
-    let ended = live.run_with(run, Status::Failed).await;
+    let ended = live.run_with(run, RunStatus::Failed).await;
     let result: serde_json::Value = ended.task_result.unwrap().parse().unwrap();
     assert_eq!(result["code"], "quota_exceeded");
     eventually("the last total", async || {
@@ -111,9 +113,9 @@ async fn a_run_that_uses_more_than_its_budget_is_stopped_while_it_works() {
 
 #[tokio::test]
 async fn a_restarted_hub_finds_its_device_again() {
-    let mut live = Live::start().await;
+    let mut live = LiveHub::start().await;
     let running = live.connected().await;
-    live.world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "before "}))]));
+    live.world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "before "}))]));
     let run = live.create("long").await;
     live.world.adapter.started(1).await;
     eventually("the first chunk", async || (!live.events(run, &["task.chunk"]).await.is_empty()).then_some(())).await;
@@ -131,15 +133,15 @@ async fn a_restarted_hub_finds_its_device_again() {
     };
     eventually("the last chunk", async || text().await.ends_with("after").then_some(())).await;
     live.world.adapter.finish(answer("done"));
-    live.run_with(run, Status::Completed).await;
+    live.run_with(run, RunStatus::Completed).await;
     assert_eq!(text().await, "before meanwhile after");
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_bad_cable_loses_nothing_and_repeats_nothing() {
-    let faults = Faults { cut: 25, halve: 15, duplicate: 60, delay: 60, longest_delay: Duration::from_millis(20) };
-    let live = Live::behind(11, faults).await;
+    let faults = ProxyFaults { cut: 25, halve: 15, duplicate: 60, delay: 60, max_delay: Duration::from_millis(20) };
+    let live = LiveHub::behind(11, faults).await;
     let running = live.runtime();
     let count = 30;
     let mut runs = Vec::new();
@@ -148,49 +150,49 @@ async fn a_bad_cable_loses_nothing_and_repeats_nothing() {
         let mut scene: Vec<_> = (0..6).map(|part| ("log", json!(format!("{number}.{part}")))).collect();
         scene.push(("chunk", json!({"text": text})));
         scene.push(("result", answer(&text)));
-        live.world.adapter.play(Scene::Stream(scene));
+        live.world.adapter.play(AdapterReply::Stream(scene));
         runs.push(live.create(&text).await);
     }
     for (number, run) in runs.iter().enumerate() {
-        live.run_with(*run, Status::Completed).await;
+        live.run_with(*run, RunStatus::Completed).await;
         let told: Vec<_> = live.events(*run, &["task.log", "task.chunk"]).await;
         let mut expected: Vec<_> =
             (0..6).map(|part| ("task.log".to_owned(), json!({"message": format!("{number}.{part}")}))).collect();
         expected.push(("task.chunk".to_owned(), json!({"text": format!("number {number}")})));
         assert_eq!(told, expected, "run {number}");
     }
-    live.proxy.mend();
+    live.proxy.stop_faults();
     assert_eq!(live.world.adapter.tasks().len(), count, "every run was executed once");
-    let harm = live.proxy.harm();
+    let harm = live.proxy.fault_counts();
     assert!(harm.cuts + harm.halves > 5, "{harm:?}");
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_device_that_stops_hands_back_what_it_has_not_started() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
-    live.world.adapter.play(Scene::Hang(Vec::new()));
+    live.world.adapter.play(AdapterReply::Hang(Vec::new()));
     let first = live.create("first").await;
     live.world.adapter.started(1).await;
     let second = live.create("second").await;
     running.shutdown.finish();
     live.world.adapter.finish(answer("done"));
-    assert_eq!(running.ended().await.unwrap(), Stopped::Finished);
-    assert_eq!(live.owner.run(first).await.unwrap().status, Status::Completed);
+    assert_eq!(running.ended().await.unwrap(), ShutdownOutcome::Finished);
+    assert_eq!(live.owner.run(first).await.unwrap().status, RunStatus::Completed);
     let second = live.owner.run(second).await.unwrap();
-    assert_eq!((second.status, second.attempt), (Status::Pending, 0));
+    assert_eq!((second.status, second.attempt), (RunStatus::Pending, 0));
 }
 
 #[tokio::test]
 async fn work_comes_however_often_the_cable_is_cut() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
     for number in 0..3 {
         live.proxy.cut();
-        live.world.adapter.play(Scene::Json(answer("x")));
+        live.world.adapter.play(AdapterReply::Json(answer("x")));
         let run = live.create(&number.to_string()).await;
-        live.run_with(run, Status::Completed).await;
+        live.run_with(run, RunStatus::Completed).await;
     }
     assert_eq!(live.world.adapter.tasks().len(), 3);
     running.stop().await.unwrap();
@@ -200,13 +202,13 @@ async fn work_comes_however_often_the_cable_is_cut() {
 #[ignore = "takes minutes; for whoever changes how lines are opened, resumed or given up"]
 async fn many_bad_cables_lose_nothing_and_repeat_nothing() {
     for seed in 100..112 {
-        let faults = Faults { cut: 40, halve: 30, duplicate: 80, delay: 80, longest_delay: Duration::from_millis(30) };
-        let mut live = Live::behind(seed, faults).await;
+        let faults = ProxyFaults { cut: 40, halve: 30, duplicate: 80, delay: 80, max_delay: Duration::from_millis(30) };
+        let mut live = LiveHub::behind(seed, faults).await;
         let running = live.runtime();
         let count = 24;
         for number in 0..count {
             let question = json!({"id": "p", "tool": "shell", "input": {"n": number}});
-            live.world.adapter.play(Scene::Hang(vec![("log", json!("before")), ("permission", question)]));
+            live.world.adapter.play(AdapterReply::Hang(vec![("log", json!("before")), ("permission", question)]));
             let run = live.create("x").await;
             if number % 8 == 7 {
                 live.stop_hub().await;
@@ -218,15 +220,15 @@ async fn many_bad_cables_lose_nothing_and_repeat_nothing() {
             live.world.adapter.answers(number + 1).await;
             live.world.adapter.say("log", json!("after"));
             live.world.adapter.finish(answer("x"));
-            let ended = live.run_with(run, Status::Completed).await;
+            let ended = live.run_with(run, RunStatus::Completed).await;
             assert_eq!((ended.attempt, ended.epoch - ended.attempt < 5), (1, true), "seed {seed}");
             let told = live.events(run, &["task.log"]).await;
             let expected = ["before", "after"].map(|message| ("task.log".to_owned(), json!({"message": message})));
             assert_eq!(told, expected, "seed {seed}, run {number}");
         }
-        live.proxy.mend();
+        live.proxy.stop_faults();
         assert_eq!(live.world.adapter.tasks().len(), count, "seed {seed}: every run was executed once");
-        println!("seed {seed}: {:?}", live.proxy.harm());
+        println!("seed {seed}: {:?}", live.proxy.fault_counts());
         running.stop().await.unwrap();
     }
 }

@@ -12,14 +12,15 @@ use std::{
 use attache_protocol::{
     RunId,
     env::Env,
-    rules::run::Status,
+    rules::run::RunStatus,
     wire::{
         a2a::Part,
-        ask::InputRequest,
         awcp::{
-            Accept, AccessMode, Credential, Endpoint, Error, ErrorCode, Invite, Lease, Message, Mount, Offer,
-            Requirements, SSHFS, SandboxProfile, Start, TASK_TYPE, Task, Workspace,
+            AccessMode, AwcpAccept, AwcpError, AwcpErrorCode, AwcpInvite, AwcpLease, AwcpMessage, AwcpMount, AwcpStart,
+            AwcpTask, LeaseOffer, LeaseRequirements, OfferedWorkspace, SSHFS, SandboxProfile, SshCredential,
+            SshEndpoint, TASK_TYPE,
         },
+        input_request::GiveInputRequest,
         run::{CreateRunRequest, Run},
     },
 };
@@ -27,13 +28,13 @@ use attache_runtime::{
     Notice, Options,
     awcp_policy::PolicyFile,
     collaborator::{
-        Collaborator, FileAudit, FilePolicy, GuardCommand, HubTunnels, Options as RoleOptions, Slots, missing,
-        run_guard,
+        Collaborator, CollaboratorAuditFile, CollaboratorPolicyFile, GuardCommand, HubTunnelDialer,
+        Options as RoleOptions, SlotScheduler, missing, run_guard,
     },
 };
 use attache_workspace::{
-    export::{Before, Export, NoJournal, Terms},
-    ssh::{Admission, HostKey, Pass, Server},
+    export::{Export, ExportTerms, NoExportAudit, OriginalsFolder},
+    ssh::{HostKey, LeaseAccess, LeaseAdmission, SshServer},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -41,23 +42,23 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    adapter::Scene,
-    live::{Live, eventually},
-    world::Running,
+    adapter::AdapterReply,
+    live_hub::{LiveHub, eventually},
+    world::RunningRuntime,
 };
 
 /// The machine that lends.
-pub(crate) struct Host {
+pub(crate) struct LendingHost {
     folder: TempDir,
-    server: Server,
+    server: SshServer,
     key: HostKey,
     port: u16,
     _stop: DropGuard,
 }
 
 /// The machine that borrows: its home and its hub.
-struct Remote {
-    live: Live,
+struct BorrowingMachine {
+    live: LiveHub,
     home: TempDir,
 }
 
@@ -81,7 +82,7 @@ pub(crate) fn can_mount() -> bool {
     missing.is_empty()
 }
 
-impl Host {
+impl LendingHost {
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["workspace", "before"] {
@@ -89,7 +90,7 @@ impl Host {
         }
         fs::write(folder.path().join("workspace/given"), "from the host").unwrap();
         let key = HostKey::generate(&Env::system());
-        let server = Server::new(&key);
+        let server = SshServer::new(&key);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = CancellationToken::new();
@@ -103,44 +104,48 @@ impl Host {
     }
 
     /// What follows ACCEPT: the export, the key, and START.
-    pub(crate) fn lend(&self, accept: &Accept, ttl: Duration) -> (Admission, Message) {
+    pub(crate) fn lend(&self, accept: &AwcpAccept, ttl: Duration) -> (LeaseAdmission, AwcpMessage) {
         let access_mode = accept.remote_constraints.as_ref().unwrap().accepted_access_mode.unwrap();
-        let before = Before::in_folder(self.folder.path().join("before"));
-        let export =
-            Export::open(&self.folder.path().join("workspace"), Terms::new(access_mode), before, Arc::new(NoJournal));
+        let before = OriginalsFolder::in_folder(self.folder.path().join("before"));
+        let export = Export::open(
+            &self.folder.path().join("workspace"),
+            ExportTerms::new(access_mode),
+            before,
+            Arc::new(NoExportAudit),
+        );
         let key = accept.remote_mount.client_key.clone().unwrap();
         let export = Arc::new(export.unwrap());
-        let admission = self.server.admit(Pass { key, locator: "token".to_owned(), export }).unwrap();
-        let start = Start {
+        let admission = self.server.admit(LeaseAccess { key, locator: "token".to_owned(), export }).unwrap();
+        let start = AwcpStart {
             delegation_id: accept.delegation_id.clone(),
-            lease: Lease { expires_at: Env::system().now().plus(ttl), ttl_seconds: None, access_mode },
-            mount: Mount {
+            lease: AwcpLease { expires_at: Env::system().now().plus(ttl), ttl_seconds: None, access_mode },
+            mount: AwcpMount {
                 transport: SSHFS.to_owned(),
-                endpoint: Endpoint {
+                endpoint: SshEndpoint {
                     host: "127.0.0.1".to_owned(),
                     port: self.port,
                     user: "lease".to_owned(),
                     tunnel: None,
                 },
                 export_locator: "token".to_owned(),
-                credential: Credential::ClientKey,
+                credential: SshCredential::ClientKey,
                 host_key: Some(self.key.public_openssh()),
                 mount_options: None,
             },
         };
-        (admission, Message::Start(start))
+        (admission, AwcpMessage::Start(start))
     }
 }
 
-impl Remote {
-    async fn with_policy(policy: &str) -> (Self, Running) {
-        let remote = Self { live: Live::start().await, home: tempfile::tempdir().unwrap() };
+impl BorrowingMachine {
+    async fn with_policy(policy: &str) -> (Self, RunningRuntime) {
+        let remote = Self { live: LiveHub::start().await, home: tempfile::tempdir().unwrap() };
         fs::write(remote.home.path().join("policy.toml"), policy).unwrap();
         let running = remote.start().await;
         (remote, running)
     }
 
-    async fn start(&self) -> Running {
+    async fn start(&self) -> RunningRuntime {
         let role = self.role();
         let running = self.live.runtime_with(|options: &mut Options| {
             options.collaborator = Some(role);
@@ -153,21 +158,21 @@ impl Remote {
     fn role(&self) -> Collaborator {
         let home = self.home.path().to_owned();
         Collaborator::new(RoleOptions {
-            policy: Arc::new(FilePolicy::new(PolicyFile::at(home.join("policy.toml"), None), home.clone())),
-            audit: Arc::new(FileAudit::at(&home)),
-            scheduler: Arc::new(Slots::new(8)),
-            tunnels: Arc::new(HubTunnels::of("http://127.0.0.1", &[], None)),
+            policy: Arc::new(CollaboratorPolicyFile::new(PolicyFile::at(home.join("policy.toml"), None), home.clone())),
+            audit: Arc::new(CollaboratorAuditFile::at(&home)),
+            scheduler: Arc::new(SlotScheduler::new(8)),
+            tunnels: Arc::new(HubTunnelDialer::of("http://127.0.0.1", &[], None)),
             guard: guard(),
             env: Env::system(),
         })
     }
 
-    async fn invite(&self, invite: &Invite) -> RunId {
-        self.begin(&Message::Invite(invite.clone())).await
+    async fn invite(&self, invite: &AwcpInvite) -> RunId {
+        self.begin(&AwcpMessage::Invite(invite.clone())).await
     }
 
     /// A run that begins with this message.
-    async fn begin(&self, message: &Message) -> RunId {
+    async fn begin(&self, message: &AwcpMessage) -> RunId {
         let parts = [message.part()];
         let input = attache_protocol::Json::of(&json!({"text": "", "message": {"parts": parts}}));
         let request = CreateRunRequest {
@@ -179,32 +184,34 @@ impl Remote {
         self.live.owner.create_run(&request).await.unwrap().task_run_id
     }
 
-    async fn accept(&self, run: RunId) -> Accept {
+    async fn accept(&self, run: RunId) -> AwcpAccept {
         let parts: Vec<Part> = eventually("an ACCEPT", async || {
             let asked = self.live.events(run, &["task.input_required"]).await;
             serde_json::from_str(&asked.last()?.1["parts"].to_string()).ok()
         })
         .await;
-        match Message::among(&parts).unwrap() {
-            Message::Accept(accept) => accept,
+        match AwcpMessage::among(&parts).unwrap() {
+            AwcpMessage::Accept(accept) => accept,
             other => panic!("{other:?}"),
         }
     }
 
-    async fn send(&self, run: RunId, message: &Message) {
+    async fn send(&self, run: RunId, message: &AwcpMessage) {
         let parts = attache_protocol::Json::of(&[message.part()]);
-        let request = InputRequest { parts: Some(parts), ..InputRequest::default() };
+        let request = GiveInputRequest { parts: Some(parts), ..GiveInputRequest::default() };
         self.live.owner.give_input(run, &request).await.unwrap();
     }
 
     /// The ERROR of a run that failed.
-    async fn error(&self, run: RunId) -> Error {
-        let result: Value = self.live.run_with(run, Status::Failed).await.task_result.unwrap().parse().unwrap();
+    async fn error(&self, run: RunId) -> AwcpError {
+        let result: Value = self.live.run_with(run, RunStatus::Failed).await.task_result.unwrap().parse().unwrap();
         let parts: Vec<Part> = serde_json::from_str(&result["message"]["parts"].to_string()).unwrap();
-        match Message::among(&parts).unwrap() {
-            Message::Error(error) => {
-                let rejected =
-                    matches!(error.code, ErrorCode::Declined | ErrorCode::DepMissing | ErrorCode::MountpointDenied);
+        match AwcpMessage::among(&parts).unwrap() {
+            AwcpMessage::Error(error) => {
+                let rejected = matches!(
+                    error.code,
+                    AwcpErrorCode::Declined | AwcpErrorCode::DepMissing | AwcpErrorCode::MountpointDenied
+                );
                 assert_eq!(result["code"] == "rejected", rejected, "{result}");
                 error
             }
@@ -233,13 +240,13 @@ impl Remote {
     }
 }
 
-pub(crate) fn invite(id: &str) -> Invite {
-    Invite {
+pub(crate) fn invite(id: &str) -> AwcpInvite {
+    AwcpInvite {
         delegation_id: id.to_owned(),
-        task: Task { description: "edit".to_owned(), prompt: "make it so".to_owned() },
-        lease: Offer { ttl_seconds: 60, access_mode: AccessMode::Rw },
-        workspace: Workspace { export_name: "awcp/x".to_owned() },
-        requirements: Requirements::default(),
+        task: AwcpTask { description: "edit".to_owned(), prompt: "make it so".to_owned() },
+        lease: LeaseOffer { ttl_seconds: 60, access_mode: AccessMode::Rw },
+        workspace: OfferedWorkspace { export_name: "awcp/x".to_owned() },
+        requirements: LeaseRequirements::default(),
     }
 }
 
@@ -247,12 +254,12 @@ fn done() -> Value {
     json!({"success": true, "output": {"text": "made", "artifact_refs": [{"path": "new"}]}})
 }
 
-fn awcp(run: &Run) -> Message {
+fn awcp(run: &Run) -> AwcpMessage {
     let result: Value = run.task_result.as_ref().unwrap().parse().unwrap();
     let artifacts = result["artifacts"].as_array().unwrap();
     let artifact = artifacts.iter().find(|artifact| artifact["name"] == "awcp").unwrap();
     let parts: Vec<Part> = serde_json::from_str(&artifact["parts"].to_string()).unwrap();
-    Message::among(&parts).unwrap()
+    AwcpMessage::among(&parts).unwrap()
 }
 
 #[tokio::test]
@@ -260,9 +267,10 @@ async fn a_lent_folder_is_worked_in_and_given_back() {
     if !can_mount() {
         return;
     }
-    let host = Host::start().await;
-    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\nmax_ttl_seconds = 40\n").await;
-    remote.live.world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "working"}))]));
+    let host = LendingHost::start().await;
+    let (remote, running) =
+        BorrowingMachine::with_policy("[collaborator]\nenabled = true\nmax_ttl_seconds = 40\n").await;
+    remote.live.world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "working"}))]));
     let run = remote.invite(&invite("dlg_a")).await;
     let accept = remote.accept(run).await;
     let constraints = accept.remote_constraints.clone().unwrap();
@@ -283,13 +291,13 @@ async fn a_lent_folder_is_worked_in_and_given_back() {
     fs::write(mount_point.join("new"), "from the agent").unwrap();
     // A repeated START and what is said meanwhile.
     remote.send(run, &start).await;
-    let said = InputRequest { text: Some("hurry".to_owned()), ..InputRequest::default() };
+    let said = GiveInputRequest { text: Some("hurry".to_owned()), ..GiveInputRequest::default() };
     remote.live.owner.give_input(run, &said).await.unwrap();
     let heard = remote.live.world.adapter.answers(1).await;
     assert_eq!(heard, [("input".to_owned(), json!({"parts": [{"text": "hurry"}]}))]);
     remote.live.world.adapter.finish(done());
-    let ended = remote.live.run_with(run, Status::Completed).await;
-    let Message::Done(said) = awcp(&ended) else { panic!("no DONE") };
+    let ended = remote.live.run_with(run, RunStatus::Completed).await;
+    let AwcpMessage::Done(said) = awcp(&ended) else { panic!("no DONE") };
     assert_eq!((said.final_summary.as_str(), said.highlights), ("made", vec!["new".to_owned()]));
     assert_eq!(fs::read_to_string(host.file("new")).unwrap(), "from the agent");
     assert!(!mount_point.exists() && remote.is_clean());
@@ -297,7 +305,7 @@ async fn a_lent_folder_is_worked_in_and_given_back() {
     assert!(told.iter().any(|(_, data)| data["message"].as_str().unwrap().starts_with("Mounted the folder at ")));
     // The same invitation once more, as a run of its own: the stored answer.
     let again = remote.invite(&invite("dlg_a")).await;
-    assert_eq!(awcp(&remote.live.run_with(again, Status::Completed).await), awcp(&ended));
+    assert_eq!(awcp(&remote.live.run_with(again, RunStatus::Completed).await), awcp(&ended));
     let events: Vec<String> = remote.audit().into_iter().map(|(event, _)| event).collect();
     assert_eq!(events, ["accept", "mount", "done"]);
     running.stop().await.unwrap();
@@ -308,24 +316,26 @@ async fn wishes_for_the_mount_and_for_git_are_followed_or_told() {
     if !can_mount() {
         return;
     }
-    let host = Host::start().await;
-    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
-    remote.live.world.adapter.play(Scene::Hang(Vec::new()));
+    let host = LendingHost::start().await;
+    let (remote, running) = BorrowingMachine::with_policy("[collaborator]\nenabled = true\n").await;
+    remote.live.world.adapter.play(AdapterReply::Hang(Vec::new()));
     // This machine has git, so what wants it is taken.
     let wanted = attache_protocol::Json::of("required");
-    let requirements = Requirements { needs_git: Some(wanted), ..Requirements::default() };
-    let run = remote.invite(&Invite { requirements, ..invite("dlg_o") }).await;
+    let requirements = LeaseRequirements { needs_git: Some(wanted), ..LeaseRequirements::default() };
+    let run = remote.invite(&AwcpInvite { requirements, ..invite("dlg_o") }).await;
     let (_admission, start) = host.lend(&remote.accept(run).await, Duration::from_secs(30));
-    let Message::Start(mut start) = start else { panic!("no START") };
+    let AwcpMessage::Start(mut start) = start else { panic!("no START") };
     start.mount.mount_options = Some(attache_protocol::Json::of(&["ro", "allow_other", "ssh_command=/bin/false"]));
-    remote.send(run, &Message::Start(start)).await;
+    remote.send(run, &AwcpMessage::Start(start)).await;
     let task = remote.at_work(0).await;
     let place = Path::new(task["cwd"].as_str().unwrap());
     assert_eq!(fs::read_to_string(place.join("given")).unwrap(), "from the host");
     assert_eq!(fs::write(place.join("x"), "x").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     let output = json!({"text": "made", "artifact_refs": []});
     remote.live.world.adapter.finish(json!({"success": true, "output": output}));
-    let Message::Done(done) = awcp(&remote.live.run_with(run, Status::Completed).await) else { panic!("no DONE") };
+    let AwcpMessage::Done(done) = awcp(&remote.live.run_with(run, RunStatus::Completed).await) else {
+        panic!("no DONE")
+    };
     let told = "These mount options were not followed: allow_other, ssh_command=/bin/false.";
     assert_eq!(done.notes.as_deref(), Some(told));
     running.stop().await.unwrap();
@@ -336,29 +346,29 @@ async fn what_other_runs_are_told_and_how_they_end_does_not_end_the_work() {
     if !can_mount() {
         return;
     }
-    let host = Host::start().await;
-    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
-    remote.live.world.adapter.play(Scene::Hang(Vec::new()));
+    let host = LendingHost::start().await;
+    let (remote, running) = BorrowingMachine::with_policy("[collaborator]\nenabled = true\n").await;
+    remote.live.world.adapter.play(AdapterReply::Hang(Vec::new()));
     let run = remote.invite(&invite("dlg_a")).await;
     let (_admission, start) = host.lend(&remote.accept(run).await, Duration::from_secs(30));
     remote.send(run, &start).await;
     remote.at_work(0).await;
     // The same invitation once more, in a run that somebody cancels while it waits for the end.
     let again = remote.invite(&invite("dlg_a")).await;
-    remote.live.run_with(again, Status::Running).await;
+    remote.live.run_with(again, RunStatus::Running).await;
     remote.live.owner.cancel_run(again, None).await.unwrap();
     let is_stopped = |notice: &Notice| matches!(notice, Notice::TaskStopped { run, .. } if *run == again);
     remote.live.noticed(is_stopped).await;
     // Another delegation is not ended by what comes to this run.
     let other = remote.invite(&invite("dlg_b")).await;
     remote.accept(other).await;
-    remote.send(run, &Message::Error(Error::new("dlg_b", ErrorCode::Cancelled, "over"))).await;
-    let said = InputRequest { text: Some("hurry".to_owned()), ..InputRequest::default() };
+    remote.send(run, &AwcpMessage::Error(AwcpError::new("dlg_b", AwcpErrorCode::Cancelled, "over"))).await;
+    let said = GiveInputRequest { text: Some("hurry".to_owned()), ..GiveInputRequest::default() };
     remote.live.owner.give_input(run, &said).await.unwrap();
     remote.live.world.adapter.answers(1).await;
     let output = json!({"text": "made", "artifact_refs": []});
     remote.live.world.adapter.finish(json!({"success": true, "output": output}));
-    remote.live.run_with(run, Status::Completed).await;
+    remote.live.run_with(run, RunStatus::Completed).await;
     let events: Vec<String> = remote.audit().into_iter().map(|(event, _)| event).collect();
     assert_eq!(events, ["accept", "mount", "accept", "done"]);
     running.shutdown.abort();
@@ -374,10 +384,10 @@ async fn what_the_owner_does_not_allow_is_declined() {
         ("[collaborator]\nenabled = yes\n", "policy.toml has a mistake"),
     ];
     for (policy, reason) in table {
-        let (remote, running) = Remote::with_policy(policy).await;
+        let (remote, running) = BorrowingMachine::with_policy(policy).await;
         let run = remote.invite(&invite("dlg_b")).await;
         let error = remote.error(run).await;
-        assert_eq!(error.code, ErrorCode::Declined);
+        assert_eq!(error.code, AwcpErrorCode::Declined);
         assert!(error.message.contains(reason) && !error.hint.is_empty(), "{error:?}");
         let again = remote.invite(&invite("dlg_b")).await;
         assert_eq!(remote.error(again).await, error, "the stored reply");
@@ -385,11 +395,11 @@ async fn what_the_owner_does_not_allow_is_declined() {
         running.stop().await.unwrap();
     }
     // A runtime that never heard of it.
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
-    let remote = Remote { live, home: tempfile::tempdir().unwrap() };
+    let remote = BorrowingMachine { live, home: tempfile::tempdir().unwrap() };
     let run = remote.invite(&invite("dlg_c")).await;
-    assert_eq!(remote.error(run).await.code, ErrorCode::Declined);
+    assert_eq!(remote.error(run).await.code, AwcpErrorCode::Declined);
     running.stop().await.unwrap();
 }
 
@@ -398,9 +408,10 @@ async fn read_write_becomes_read_only_and_the_mount_is() {
     if !can_mount() {
         return;
     }
-    let host = Host::start().await;
-    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\naccess_modes = [\"ro\"]\n").await;
-    remote.live.world.adapter.play(Scene::Hang(vec![]));
+    let host = LendingHost::start().await;
+    let (remote, running) =
+        BorrowingMachine::with_policy("[collaborator]\nenabled = true\naccess_modes = [\"ro\"]\n").await;
+    remote.live.world.adapter.play(AdapterReply::Hang(vec![]));
     let run = remote.invite(&invite("dlg_d")).await;
     let accept = remote.accept(run).await;
     assert_eq!(accept.remote_constraints.as_ref().unwrap().accepted_access_mode, Some(AccessMode::Ro));
@@ -413,7 +424,7 @@ async fn read_write_becomes_read_only_and_the_mount_is() {
     // Taken back while the agent works: whatever it says then, the host hears that it did not work out.
     admission.revoke();
     remote.live.world.adapter.finish(json!({"success": true, "output": {"text": "made", "artifact_refs": []}}));
-    assert_eq!(remote.error(run).await.code, ErrorCode::TaskFailed);
+    assert_eq!(remote.error(run).await.code, AwcpErrorCode::TaskFailed);
     assert!(!place.exists() && remote.is_clean());
     running.stop().await.unwrap();
 }
@@ -423,9 +434,9 @@ async fn a_cancelled_run_stops_the_agent_and_unmounts() {
     if !can_mount() {
         return;
     }
-    let host = Host::start().await;
-    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
-    remote.live.world.adapter.play(Scene::Hang(vec![]));
+    let host = LendingHost::start().await;
+    let (remote, running) = BorrowingMachine::with_policy("[collaborator]\nenabled = true\n").await;
+    remote.live.world.adapter.play(AdapterReply::Hang(vec![]));
     let run = remote.invite(&invite("dlg_e")).await;
     let accept = remote.accept(run).await;
     let (_admission, start) = host.lend(&accept, Duration::from_secs(30));
@@ -435,13 +446,13 @@ async fn a_cancelled_run_stops_the_agent_and_unmounts() {
     assert_eq!(remote.live.world.adapter.cancelled().await, run.to_string());
     eventually("an unmounted folder", async || remote.is_clean().then_some(())).await;
     // A lease that ends by itself.
-    remote.live.world.adapter.play(Scene::Hang(vec![]));
+    remote.live.world.adapter.play(AdapterReply::Hang(vec![]));
     let run = remote.invite(&invite("dlg_f")).await;
     let accept = remote.accept(run).await;
     drop(_admission);
     let (_admission, start) = host.lend(&accept, Duration::from_secs(6));
     remote.send(run, &start).await;
-    assert_eq!(remote.error(run).await.code, ErrorCode::Expired);
+    assert_eq!(remote.error(run).await.code, AwcpErrorCode::Expired);
     assert!(remote.is_clean());
     running.stop().await.unwrap();
 }
@@ -451,29 +462,33 @@ async fn a_start_that_cannot_be_followed_says_why() {
     if !can_mount() {
         return;
     }
-    let host = Host::start().await;
-    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
-    type Row = (&'static str, fn(&mut Start), ErrorCode);
+    let host = LendingHost::start().await;
+    let (remote, running) = BorrowingMachine::with_policy("[collaborator]\nenabled = true\n").await;
+    type Row = (&'static str, fn(&mut AwcpStart), AwcpErrorCode);
     let break_it: [Row; 4] = [
-        ("expired", |start| start.lease.expires_at = attache_protocol::Timestamp::default(), ErrorCode::StartExpired),
-        ("unpinned", |start| start.mount.host_key = None, ErrorCode::MountFailed),
+        (
+            "expired",
+            |start| start.lease.expires_at = attache_protocol::Timestamp::default(),
+            AwcpErrorCode::StartExpired,
+        ),
+        ("unpinned", |start| start.mount.host_key = None, AwcpErrorCode::MountFailed),
         (
             "handed over before",
             |start| {
                 let private_key = attache_protocol::Secret::new("***".to_owned());
-                start.mount.credential = Credential::PrivateKey { private_key };
+                start.mount.credential = SshCredential::PrivateKey { private_key };
             },
-            ErrorCode::AuthFailed,
+            AwcpErrorCode::AuthFailed,
         ),
-        ("nobody there", |start| start.mount.endpoint.port = 1, ErrorCode::MountFailed),
+        ("nobody there", |start| start.mount.endpoint.port = 1, AwcpErrorCode::MountFailed),
     ];
     for (name, change, code) in break_it {
         let run = remote.invite(&invite(name)).await;
         let accept = remote.accept(run).await;
         let (_admission, start) = host.lend(&accept, Duration::from_secs(30));
-        let Message::Start(mut start) = start else { panic!("a START") };
+        let AwcpMessage::Start(mut start) = start else { panic!("a START") };
         change(&mut start);
-        remote.send(run, &Message::Start(start)).await;
+        remote.send(run, &AwcpMessage::Start(start)).await;
         assert_eq!(remote.error(run).await.code, code, "{name}");
         assert!(remote.is_clean(), "{name}");
     }
@@ -483,7 +498,7 @@ async fn a_start_that_cannot_be_followed_says_why() {
     let (admission, start) = host.lend(&accept, Duration::from_secs(30));
     admission.revoke();
     remote.send(run, &start).await;
-    assert_eq!(remote.error(run).await.code, ErrorCode::AuthFailed);
+    assert_eq!(remote.error(run).await.code, AwcpErrorCode::AuthFailed);
     assert_eq!(remote.live.world.adapter.tasks(), Vec::<Value>::new(), "the agent never heard of any of it");
     running.stop().await.unwrap();
 }
@@ -494,19 +509,19 @@ async fn a_start_that_is_replayed_after_the_end_begins_nothing() {
     if !can_mount() {
         return;
     }
-    let host = Host::start().await;
-    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
-    remote.live.world.adapter.play(Scene::Hang(Vec::new()));
+    let host = LendingHost::start().await;
+    let (remote, running) = BorrowingMachine::with_policy("[collaborator]\nenabled = true\n").await;
+    remote.live.world.adapter.play(AdapterReply::Hang(Vec::new()));
     let run = remote.invite(&invite("dlg_a")).await;
     let (_admission, start) = host.lend(&remote.accept(run).await, Duration::from_secs(60));
     remote.send(run, &start).await;
     remote.at_work(0).await;
     remote.live.world.adapter.finish(json!({"success": true, "output": {"text": "made", "artifact_refs": []}}));
-    remote.live.run_with(run, Status::Completed).await;
+    remote.live.run_with(run, RunStatus::Completed).await;
 
     // The lease and the key in it are still good at the host; the remote does not take it up again.
     let replayed = remote.begin(&start).await;
-    assert_eq!(remote.error(replayed).await.code, ErrorCode::StartExpired);
+    assert_eq!(remote.error(replayed).await.code, AwcpErrorCode::StartExpired);
     // Nor does it pass as the START of another delegation.
     let other = remote.invite(&invite("dlg_b")).await;
     remote.accept(other).await;
@@ -522,7 +537,7 @@ async fn a_start_that_is_replayed_after_the_end_begins_nothing() {
     // Nor does a restart make it forget that it is over.
     let running = remote.start().await;
     let replayed = remote.begin(&start).await;
-    assert_eq!(remote.error(replayed).await.code, ErrorCode::StartExpired);
+    assert_eq!(remote.error(replayed).await.code, AwcpErrorCode::StartExpired);
     assert_eq!(remote.live.world.adapter.tasks().len(), 1, "the agent heard of it once");
     assert!(remote.is_clean());
     running.stop().await.unwrap();
@@ -533,9 +548,9 @@ async fn a_restart_ends_what_was_under_way_with_a_clear_error() {
     if !can_mount() {
         return;
     }
-    let host = Host::start().await;
-    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
-    remote.live.world.adapter.play(Scene::Hang(vec![]));
+    let host = LendingHost::start().await;
+    let (remote, running) = BorrowingMachine::with_policy("[collaborator]\nenabled = true\n").await;
+    remote.live.world.adapter.play(AdapterReply::Hang(vec![]));
     let run = remote.invite(&invite("dlg_g")).await;
     let accept = remote.accept(run).await;
     let (_admission, start) = host.lend(&accept, Duration::from_secs(30));
@@ -545,7 +560,7 @@ async fn a_restart_ends_what_was_under_way_with_a_clear_error() {
     eventually("an unmounted folder", async || remote.is_clean().then_some(())).await;
     let running = remote.live.runtime_with(|options: &mut Options| options.collaborator = Some(remote.role()));
     let error = remote.error(run).await;
-    assert_eq!((error.code, error.delegation_id.as_str()), (ErrorCode::TaskFailed, "dlg_g"));
+    assert_eq!((error.code, error.delegation_id.as_str()), (AwcpErrorCode::TaskFailed, "dlg_g"));
     assert!(error.message.contains("started anew"), "{error:?}");
     running.stop().await.unwrap();
 }
@@ -560,9 +575,9 @@ async fn the_device_declares_what_it_takes_and_nothing_otherwise() {
         ),
         ("", json!([])),
     ] {
-        let (remote, running) = Remote::with_policy(policy).await;
+        let (remote, running) = BorrowingMachine::with_policy(policy).await;
         let declared = eventually("a heartbeat", async || {
-            let runtimes = remote.live.owner.runtimes(&attache_client::Page::default()).await.ok()?.agent_runtimes;
+            let runtimes = remote.live.owner.runtimes(&attache_client::PageQuery::default()).await.ok()?.agent_runtimes;
             let runtime = runtimes.into_iter().find(|runtime| runtime.last_heartbeat_at.is_some())?;
             Some(serde_json::to_string(&runtime.extensions).unwrap())
         })

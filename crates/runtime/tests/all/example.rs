@@ -9,31 +9,31 @@ use attache_protocol::{
     env::Env,
     wire::{
         a2a::{Part, Task, TaskState},
-        awcp::{EXTENSION, Message},
+        awcp::{AwcpMessage, EXTENSION},
     },
 };
-use attache_runtime::collaborator::{Collaborator, HubTunnels, Options, Slots};
+use attache_runtime::collaborator::{Collaborator, HubTunnelDialer, Options, SlotScheduler};
 use serde_json::{Value, json};
 
 use crate::{
-    collaborator::{Host, can_mount, guard, invite},
-    live::eventually,
+    collaborator::{LendingHost, can_mount, guard, invite},
+    live_hub::eventually,
 };
 
-struct Agent {
+struct ExampleAgent {
     url: String,
     root: tempfile::TempDir,
     client: reqwest::Client,
 }
 
-impl Agent {
+impl ExampleAgent {
     async fn start() -> Self {
         let root = tempfile::tempdir().unwrap();
         let role = Collaborator::new(Options {
-            policy: Arc::new(server::OnlyHere { root: root.path().join("mounts") }),
-            audit: Arc::new(server::Printed),
-            scheduler: Arc::new(Slots::new(2)),
-            tunnels: Arc::new(HubTunnels::of("http://127.0.0.1", &[], None)),
+            policy: Arc::new(server::OneFolderPolicy { root: root.path().join("mounts") }),
+            audit: Arc::new(server::PrintingAudit),
+            scheduler: Arc::new(SlotScheduler::new(2)),
+            tunnels: Arc::new(HubTunnelDialer::of("http://127.0.0.1", &[], None)),
             guard: guard(),
             env: Env::system(),
         });
@@ -52,7 +52,7 @@ impl Agent {
         answer["result"].clone()
     }
 
-    async fn send(&self, task: Option<&str>, message: &Message) -> Task {
+    async fn send(&self, task: Option<&str>, message: &AwcpMessage) -> Task {
         let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [message.part()], "taskId": task,
             "extensions": [EXTENSION]});
         read(&self.call("SendMessage", json!({"message": message})).await["task"])
@@ -63,8 +63,8 @@ fn read(task: &Value) -> Task {
     serde_json::from_str(&task.to_string()).unwrap()
 }
 
-fn said(parts: &[Part]) -> Message {
-    Message::among(parts).unwrap()
+fn said(parts: &[Part]) -> AwcpMessage {
+    AwcpMessage::among(parts).unwrap()
 }
 
 #[tokio::test]
@@ -72,16 +72,16 @@ async fn a_server_that_is_no_hub_of_ours_takes_a_folder() {
     if !can_mount() {
         return;
     }
-    let (host, agent) = (Host::start().await, Agent::start().await);
+    let (host, agent) = (LendingHost::start().await, ExampleAgent::start().await);
     let stranger = agent.client.post(&agent.url).body("{}").send().await.unwrap();
     assert_eq!(stranger.status(), 401);
     let card = agent.client.get(format!("{}/.well-known/agent-card.json", agent.url)).send().await.unwrap();
     let card: Value = serde_json::from_str(&card.text().await.unwrap()).unwrap();
     assert_eq!(card["capabilities"]["extensions"][0]["uri"], EXTENSION);
 
-    let invited = agent.send(None, &Message::Invite(invite("dlg_x"))).await;
+    let invited = agent.send(None, &AwcpMessage::Invite(invite("dlg_x"))).await;
     assert_eq!(invited.status.state, TaskState::TaskStateInputRequired);
-    let Message::Accept(accept) = said(&invited.status.message.unwrap().parts) else { panic!("no ACCEPT") };
+    let AwcpMessage::Accept(accept) = said(&invited.status.message.unwrap().parts) else { panic!("no ACCEPT") };
     let (_admission, start) = host.lend(&accept, Duration::from_secs(30));
     let started = agent.send(Some(&invited.id), &start).await;
     assert_eq!(started.status.state, TaskState::TaskStateWorking);
@@ -91,12 +91,12 @@ async fn a_server_that_is_no_hub_of_ours_takes_a_folder() {
     })
     .await;
     assert_eq!(ended.status.state, TaskState::TaskStateCompleted);
-    let Message::Done(done) = said(&ended.artifacts.unwrap()[0].parts) else { panic!("no DONE") };
+    let AwcpMessage::Done(done) = said(&ended.artifacts.unwrap()[0].parts) else { panic!("no DONE") };
     assert_eq!(done.final_summary, "1 entries are listed in SUMMARY.md.");
     assert_eq!(fs::read_to_string(host.file("SUMMARY.md")).unwrap(), "# make it so\n\ngiven\n");
     assert_eq!(fs::read_dir(agent.root.path().join("mounts")).unwrap().count(), 1, "only the folder of its locks");
 
-    let cancelled = agent.send(None, &Message::Invite(invite("dlg_y"))).await;
+    let cancelled = agent.send(None, &AwcpMessage::Invite(invite("dlg_y"))).await;
     let cancelled = read(&agent.call("CancelTask", json!({"id": cancelled.id})).await);
     assert_eq!(cancelled.status.state, TaskState::TaskStateCanceled);
     let late = agent.send(Some(&invited.id), &start).await;

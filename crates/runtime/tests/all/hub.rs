@@ -19,15 +19,15 @@ use tokio::sync::watch;
 
 #[derive(Clone)]
 pub(crate) struct FakeHub {
-    state: Arc<Mutex<Hub>>,
+    state: Arc<Mutex<FakeHubState>>,
     /// Moves at every change, for those who wait.
     moved: watch::Sender<u64>,
     pub(crate) url: String,
 }
 
 #[derive(Default)]
-struct Hub {
-    calls: Vec<Call>,
+struct FakeHubState {
+    calls: Vec<RecordedCall>,
     queue: VecDeque<Value>,
     /// Answers instead of the usual one, by the end of the path; used once each.
     scripts: Vec<(String, u16, Value)>,
@@ -41,7 +41,7 @@ struct Hub {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Call {
+pub(crate) struct RecordedCall {
     pub(crate) name: String,
     pub(crate) path: String,
     pub(crate) body: Value,
@@ -61,7 +61,7 @@ impl FakeHub {
         hub
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Hub) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut FakeHubState) -> R) -> R {
         let result = change(&mut self.state.lock().unwrap());
         self.moved.send_modify(|count| *count += 1);
         result
@@ -108,12 +108,12 @@ impl FakeHub {
         self.state.lock().unwrap().time.unwrap_or_else(|| Env::system().now())
     }
 
-    pub(crate) fn calls(&self, name: &str) -> Vec<Call> {
+    pub(crate) fn calls(&self, name: &str) -> Vec<RecordedCall> {
         self.all_calls(&[name])
     }
 
     /// The calls of any of these names, in their order.
-    pub(crate) fn all_calls(&self, names: &[&str]) -> Vec<Call> {
+    pub(crate) fn all_calls(&self, names: &[&str]) -> Vec<RecordedCall> {
         let hub = self.state.lock().unwrap();
         hub.calls.iter().filter(|call| names.contains(&call.name.as_str())).cloned().collect()
     }
@@ -135,7 +135,7 @@ impl FakeHub {
         }
     }
 
-    pub(crate) async fn until(&self, condition: impl Fn(&[Call]) -> bool) {
+    pub(crate) async fn until(&self, condition: impl Fn(&[RecordedCall]) -> bool) {
         let mut moved = self.moved.subscribe();
         let met = tokio::time::timeout(Duration::from_secs(20), async {
             while !condition(&self.state.lock().unwrap().calls) {
@@ -162,7 +162,7 @@ async fn answer(State(hub): State<FakeHub>, request: Request) -> Response {
             None => hub.mood.clone(),
         };
         let seen = if refusal.is_some() { format!("refused {name}") } else { name.clone() };
-        hub.calls.push(Call { name: seen, path: path.clone(), body });
+        hub.calls.push(RecordedCall { name: seen, path: path.clone(), body });
         refusal
     });
     if let Some((status, body)) = refused {

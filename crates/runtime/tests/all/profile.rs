@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use attache_protocol::{RuntimeId, Secret, Timestamp, env::Env};
 use attache_runtime::{
-    Error, Options, Runtime,
+    Error, Options, RuntimeService,
     profile::{Profile, Profiles},
 };
 
@@ -65,7 +65,7 @@ fn a_profile_that_others_can_read_is_refused_with_the_fix() {
     let path = profiles.path().display().to_string();
     let expected = format!("other users of this machine can read {path} (mode 640). Close it: `chmod 600 {path}`");
     assert_eq!(profiles.load().unwrap_err().to_string(), expected);
-    assert_eq!(Runtime::new(Options::new(home.path())).unwrap_err().to_string(), expected);
+    assert_eq!(RuntimeService::new(Options::new(home.path())).unwrap_err().to_string(), expected);
     assert!(matches!(profiles.update(|_| ()), Err(Error::LooseProfile { mode: 0o640, .. })));
 }
 
@@ -118,7 +118,7 @@ fn a_new_pairing_replaces_the_dead_one_and_becomes_active() {
     let left = profiles.update(|set| set.remove(&other.key()).map(|_| set.active_profile.clone())).unwrap();
     assert_eq!(left, Some(Some(newer.key())));
     let empty = tempfile::tempdir().unwrap();
-    assert!(matches!(Runtime::new(Options::new(empty.path())), Err(Error::NoProfile)));
+    assert!(matches!(RuntimeService::new(Options::new(empty.path())), Err(Error::NoProfile)));
 }
 
 #[test]

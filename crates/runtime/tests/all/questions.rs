@@ -7,16 +7,16 @@ use std::{
 
 use attache_protocol::{
     Json,
-    rules::{permission::State, run::Status},
-    wire::{ask::InputRequest, permission::PermissionRequest, run::Waiting},
+    rules::{permission::PermissionState, run::RunStatus},
+    wire::{input_request::GiveInputRequest, permission::PermissionRequest, run::WaitReason},
 };
-use attache_runtime::{Answer, Notice, Question};
+use attache_runtime::{AnswerNotice, Notice, QuestionNotice};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::{
-    adapter::Scene,
-    live::{Live, eventually},
+    adapter::AdapterReply,
+    live_hub::{LiveHub, eventually},
 };
 
 fn question() -> (&'static str, Value) {
@@ -40,9 +40,9 @@ fn subject(request: &PermissionRequest) -> Value {
 
 #[tokio::test]
 async fn a_decision_reaches_the_process_at_once() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
-    live.world.adapter.play(Scene::Hang(vec![question()]));
+    live.world.adapter.play(AdapterReply::Hang(vec![question()]));
     let run = live.create("risky").await;
     let pending = live.pending().await;
     assert_eq!(
@@ -51,7 +51,7 @@ async fn a_decision_reaches_the_process_at_once() {
             "reason": "clean", "risk": "high"})
     );
     assert_eq!((pending.task_run_id, pending.channel_id), (run, live.connection().unwrap().channel_id));
-    assert_eq!(live.owner.run(run).await.unwrap().waiting, Some(Waiting::Approval));
+    assert_eq!(live.owner.run(run).await.unwrap().waiting, Some(WaitReason::Approval));
 
     let decided = Instant::now();
     live.decide(&pending, true).await;
@@ -59,22 +59,22 @@ async fn a_decision_reaches_the_process_at_once() {
     println!("decision to process: {:?}", decided.elapsed());
     assert!(decided.elapsed() < Duration::from_secs(5), "{:?}", decided.elapsed());
     live.world.adapter.finish(done());
-    live.run_with(run, Status::Completed).await;
+    live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();
     let told = live.count(
-        |notice| matches!(notice, Notice::Asked { question: Question::Permission { tool }, .. } if tool == "shell"),
+        |notice| matches!(notice, Notice::Asked { question: QuestionNotice::Permission { tool }, .. } if tool == "shell"),
     );
     assert_eq!(
-        (told, live.count(|notice| matches!(notice, Notice::Answered { answer: Answer::Approved, .. }))),
+        (told, live.count(|notice| matches!(notice, Notice::Answered { answer: AnswerNotice::Approved, .. }))),
         (1, 1)
     );
 }
 
 #[tokio::test]
 async fn a_question_survives_a_restart_of_the_hub() {
-    let mut live = Live::start().await;
+    let mut live = LiveHub::start().await;
     let running = live.connected().await;
-    live.world.adapter.play(Scene::Hang(vec![question()]));
+    live.world.adapter.play(AdapterReply::Hang(vec![question()]));
     let run = live.create("risky").await;
     let pending = live.pending().await;
     live.stop_hub().await;
@@ -85,20 +85,20 @@ async fn a_question_survives_a_restart_of_the_hub() {
     live.decide(&after, true).await;
     assert_eq!(live.world.adapter.answers(1).await, [approved()]);
     live.world.adapter.finish(done());
-    live.run_with(run, Status::Completed).await;
+    live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();
     assert_eq!(live.world.adapter.answers(1).await.len(), 1);
 }
 
 #[tokio::test]
 async fn a_question_survives_a_restart_of_the_runtime() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
-    live.world.adapter.play(Scene::Hang(vec![question()]));
+    live.world.adapter.play(AdapterReply::Hang(vec![question()]));
     let run = live.create("risky").await;
     let pending = live.pending().await;
     running.kill().await;
-    live.world.adapter.play(Scene::Join);
+    live.world.adapter.play(AdapterReply::Join);
     let running = live.runtime();
     live.noticed(|notice| matches!(notice, Notice::Rejoined { .. })).await;
     eventually("the question, asked again", async || {
@@ -110,7 +110,7 @@ async fn a_question_survives_a_restart_of_the_runtime() {
     assert_eq!(live.world.adapter.answers(1).await, [approved()]);
     live.world.adapter.say("chunk", json!({"text": "going on"}));
     live.world.adapter.finish(done());
-    live.run_with(run, Status::Completed).await;
+    live.run_with(run, RunStatus::Completed).await;
     assert_eq!(
         live.events(run, &["task.chunk"]).await,
         [("task.chunk".to_owned(), json!({"text": "going on"}))],
@@ -121,27 +121,27 @@ async fn a_question_survives_a_restart_of_the_runtime() {
 
 #[tokio::test]
 async fn a_decision_while_the_runtime_is_down_is_there_when_it_comes_back() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
-    live.world.adapter.play(Scene::Hang(vec![question()]));
+    live.world.adapter.play(AdapterReply::Hang(vec![question()]));
     let run = live.create("risky").await;
     let pending = live.pending().await;
     running.kill().await;
     live.decide(&pending, false).await;
-    live.world.adapter.play(Scene::Join);
+    live.world.adapter.play(AdapterReply::Join);
     let running = live.runtime();
     let denied = json!({"approved": false, "scope": "once", "comment": "as you wish"});
     assert_eq!(live.world.adapter.answers(1).await, [("permission/p/1".to_owned(), denied)]);
     live.world.adapter.finish(done());
-    live.run_with(run, Status::Completed).await;
+    live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_decision_arrives_although_the_cable_is_cut() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
-    live.world.adapter.play(Scene::Hang(vec![question()]));
+    live.world.adapter.play(AdapterReply::Hang(vec![question()]));
     let run = live.create("risky").await;
     let pending = live.pending().await;
     // The cable is cut at the moment of the decision.
@@ -150,22 +150,22 @@ async fn a_decision_arrives_although_the_cable_is_cut() {
     live.proxy.cut();
     assert_eq!(live.world.adapter.answers(1).await, [approved()]);
     live.world.adapter.finish(done());
-    live.run_with(run, Status::Completed).await;
+    live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn input_goes_to_the_question_and_to_the_run() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
-    live.world.adapter.play(Scene::Hang(vec![("input_required", json!({"prompt": "Which one?"}))]));
+    live.world.adapter.play(AdapterReply::Hang(vec![("input_required", json!({"prompt": "Which one?"}))]));
     let run = live.create("curious").await;
     eventually("a waiting run", async || {
-        (live.owner.run(run).await.unwrap().waiting == Some(Waiting::Input)).then_some(())
+        (live.owner.run(run).await.unwrap().waiting == Some(WaitReason::Input)).then_some(())
     })
     .await;
     let give = async |text: &str| {
-        let request = InputRequest { text: Some(text.to_owned()), ..InputRequest::default() };
+        let request = GiveInputRequest { text: Some(text.to_owned()), ..GiveInputRequest::default() };
         live.owner.give_input(run, &request).await.unwrap();
     };
     give("the first").await;
@@ -176,17 +176,17 @@ async fn input_goes_to_the_question_and_to_the_run() {
     let heard = live.world.adapter.answers(2).await;
     assert_eq!(heard[1], ("input".to_owned(), json!({"parts": [{"text": "hurry"}]})));
     live.world.adapter.finish(done());
-    live.run_with(run, Status::Completed).await;
+    live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_question_that_cannot_be_understood_fails_the_run() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
-    live.world.adapter.play(Scene::Hang(vec![("permission", json!({"tool": "shell"}))]));
+    live.world.adapter.play(AdapterReply::Hang(vec![("permission", json!({"tool": "shell"}))]));
     let run = live.create("strange").await;
-    let failed = live.run_with(run, Status::Failed).await;
+    let failed = live.run_with(run, RunStatus::Failed).await;
     let result: Value = failed.task_result.unwrap().parse().unwrap();
     assert_eq!(result["code"], "adapter_invalid_reply");
     assert_eq!(live.world.adapter.cancelled().await, run.to_string());
@@ -203,7 +203,7 @@ async fn a_strangers_adapter_asks_people() {
         Err(error) => return println!("skipped: python3 cannot be started: {error}"),
     };
     let line = BufReader::new(python.stdout.take().unwrap()).lines().next_line().await.unwrap().unwrap();
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let work = live.world.path("work");
     std::fs::create_dir(&work).unwrap();
     live.change_profile(|profile| {
@@ -216,52 +216,52 @@ async fn a_strangers_adapter_asks_people() {
     assert_eq!(pending.input, Json::from_text(r#"{"command": "echo x >> out; wc -l < out"}"#).unwrap());
     live.decide(&pending, true).await;
     eventually("a waiting run", async || {
-        (live.owner.run(run).await.unwrap().waiting == Some(Waiting::Input)).then_some(())
+        (live.owner.run(run).await.unwrap().waiting == Some(WaitReason::Input)).then_some(())
     })
     .await;
-    let request = InputRequest { text: Some("the first".to_owned()), ..InputRequest::default() };
+    let request = GiveInputRequest { text: Some("the first".to_owned()), ..GiveInputRequest::default() };
     live.owner.give_input(run, &request).await.unwrap();
     let pending = live.pending().await;
     live.decide(&pending, false).await;
-    let failed = live.run_with(run, Status::Failed).await;
+    let failed = live.run_with(run, RunStatus::Failed).await;
     let result: Value = failed.task_result.unwrap().parse().unwrap();
     assert_eq!(result, json!({"error": "`rm out` was not allowed: as you wish", "code": "permission_denied"}));
     assert_eq!(std::fs::read_to_string(format!("{work}/out")).unwrap(), "x\n", "what was allowed ran once");
-    assert_eq!(live.owner.permission(pending.permission_request_id).await.unwrap().state, State::Denied);
+    assert_eq!(live.owner.permission(pending.permission_request_id).await.unwrap().state, PermissionState::Denied);
     running.stop().await.unwrap();
     python.kill().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_question_that_no_frame_holds_is_answered_all_the_same() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
     let (name, mut data) = question();
     data["input"] = json!({"command": "x".repeat(3 << 19)});
-    live.world.adapter.play(Scene::Hang(vec![(name, data)]));
+    live.world.adapter.play(AdapterReply::Hang(vec![(name, data)]));
     let run = live.create("risky").await;
     let [(path, answer)] = &live.world.adapter.answers(1).await[..] else { panic!("one answer") };
     assert_eq!((path.as_str(), &answer["approved"]), ("permission/p/1", &json!(false)));
     assert!(answer["comment"].as_str().unwrap().starts_with("nobody could be asked: "), "{answer}");
     live.world.adapter.finish(done());
-    live.run_with(run, Status::Completed).await;
+    live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn who_speaks_to_an_agent_that_hears_nothing_is_told_so() {
-    let live = Live::start().await;
+    let live = LiveHub::start().await;
     let running = live.connected().await;
     live.world.adapter.be_deaf();
-    live.world.adapter.play(Scene::Hang(vec![]));
+    live.world.adapter.play(AdapterReply::Hang(vec![]));
     let run = live.create("for a while").await;
     live.world.adapter.started(1).await;
-    let said = InputRequest { text: Some("hurry".to_owned()), ..InputRequest::default() };
+    let said = GiveInputRequest { text: Some("hurry".to_owned()), ..GiveInputRequest::default() };
     live.owner.give_input(run, &said).await.unwrap();
     let told = eventually("a log line", async || live.events(run, &["task.log"]).await.pop()).await.1;
     let message = "the agent of this device cannot be spoken to while it works; what was said did not reach it";
     assert_eq!((&told["level"], &told["message"]), (&json!("warning"), &json!(message)));
     live.world.adapter.finish(done());
-    live.run_with(run, Status::Completed).await;
+    live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();
 }

@@ -4,39 +4,39 @@ use std::time::Duration;
 
 use attache_protocol::{Json, Timestamp};
 use attache_runtime::{
-    Error, Notice, Runtime, Shutdown,
-    ledger::{Ledger, Line, Outcome, Step},
+    Error, Notice, RuntimeService, Shutdown,
+    ledger::{ExecutionLedger, ExecutionOutcome, LedgerEntry, LedgerStep},
 };
 use serde_json::json;
 
 use crate::{
-    adapter::Scene,
+    adapter::AdapterReply,
     hub::error,
     runs::run_of_hub,
-    world::{World, agent, claim, run},
+    world::{RuntimeWorld, agent, claim, run},
 };
 
-fn pulled(number: u128) -> Line {
-    let mut line = Line::new(Timestamp::from_millis(0), Step::TaskPulled).of_run(run(number), 1);
+fn pulled(number: u128) -> LedgerEntry {
+    let mut line = LedgerEntry::new(Timestamp::from_millis(0), LedgerStep::TaskPulled).of_run(run(number), 1);
     line.conversation_id = Some(format!("cnv_{number:032x}").parse().unwrap());
     line.workspace_id = Some(format!("wsp_{number:032x}").parse().unwrap());
     line.task_type = Some("prompt".to_owned());
     line
 }
 
-fn started(number: u128) -> Line {
-    Line::new(Timestamp::from_millis(0), Step::TaskStarted).of_run(run(number), 1)
+fn started(number: u128) -> LedgerEntry {
+    LedgerEntry::new(Timestamp::from_millis(0), LedgerStep::TaskStarted).of_run(run(number), 1)
 }
 
-fn done(number: u128, text: &str) -> Line {
-    let outcome = Outcome::completed(&Json::of(&json!({ "text": text })), None);
-    Line::outcome(Timestamp::from_millis(0), run(number), 1, &outcome)
+fn done(number: u128, text: &str) -> LedgerEntry {
+    let outcome = ExecutionOutcome::completed(&Json::of(&json!({ "text": text })), None);
+    LedgerEntry::outcome(Timestamp::from_millis(0), run(number), 1, &outcome)
 }
 
 #[tokio::test]
 async fn an_outcome_waits_for_the_hub_and_is_named_meanwhile() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Hang(vec![]));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Hang(vec![]));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     world.adapter.started(1).await;
@@ -44,7 +44,7 @@ async fn an_outcome_waits_for_the_hub_and_is_named_meanwhile() {
     world.adapter.finish(json!({"success": true, "output": {"text": "kept"}}));
     world.hub.until(|calls| calls.iter().filter(|call| call.name == "refused complete").count() >= 2).await;
     // The line was on the disk before the hub was asked.
-    assert_eq!(world.steps()[3], (Step::TaskCompleted, Some(run(1))));
+    assert_eq!(world.steps()[3], (LedgerStep::TaskCompleted, Some(run(1))));
     let beats = world.hub.calls("refused heartbeat").len();
     world.hub.until(|calls| calls.iter().filter(|call| call.name == "refused heartbeat").count() > beats).await;
     assert_eq!(world.hub.calls("refused heartbeat")[beats].body["running"], json!([run(1)]));
@@ -52,14 +52,14 @@ async fn an_outcome_waits_for_the_hub_and_is_named_meanwhile() {
     world.hub.be_nice();
     assert_eq!(world.hub.heard("complete", 1).await, json!({"epoch": 1, "output": {"text": "kept"}}));
     running.stop().await.unwrap();
-    assert!(world.steps().contains(&(Step::TaskReported, Some(run(1)))));
+    assert!(world.steps().contains(&(LedgerStep::TaskReported, Some(run(1)))));
     let notices = world.notices.lock().unwrap();
     assert_eq!(notices.iter().filter(|notice| matches!(notice, Notice::HubAway { .. })).count(), 1, "{notices:?}");
     assert_eq!(notices.iter().filter(|notice| matches!(notice, Notice::HubBack)).count(), 1, "{notices:?}");
 }
 
 /// The text of the chunks that the hub took, and where the result came among these calls.
-fn told(world: &World) -> (String, Option<usize>) {
+fn told(world: &RuntimeWorld) -> (String, Option<usize>) {
     let calls = world.hub.all_calls(&["progress", "complete"]);
     let chunks = calls.iter().filter_map(|call| call.body["chunk"]["text"].as_str()).collect();
     (chunks, calls.iter().rev().position(|call| call.name == "complete"))
@@ -67,8 +67,8 @@ fn told(world: &World) -> (String, Option<usize>) {
 
 #[tokio::test]
 async fn progress_waits_for_the_hub_and_is_told_once_and_in_order() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "before "}))]));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "before "}))]));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     world.hub.heard("progress", 1).await;
@@ -99,8 +99,8 @@ async fn progress_waits_for_the_hub_and_is_told_once_and_in_order() {
 
 #[tokio::test]
 async fn progress_that_waits_when_the_run_ends_comes_before_the_result() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "before "}))]));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "before "}))]));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     world.hub.heard("progress", 1).await;
@@ -120,10 +120,10 @@ async fn progress_that_waits_when_the_run_ends_comes_before_the_result() {
 
 #[tokio::test]
 async fn outcomes_of_an_earlier_process_are_reported_and_stale_ones_noted() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     world.write_ledger(&[pulled(1), started(1), done(1, "first"), pulled(2), started(2), done(2, "second")]).await;
     // A torn line, as a power loss leaves it.
-    let path = Ledger::path(world.home.path(), agent());
+    let path = ExecutionLedger::path(world.home.path(), agent());
     let mut text = std::fs::read(&path).unwrap();
     text.extend_from_slice(b"{\"at\":\"2026");
     std::fs::write(&path, text).unwrap();
@@ -133,8 +133,8 @@ async fn outcomes_of_an_earlier_process_are_reported_and_stale_ones_noted() {
     assert_eq!(world.hub.heard("complete", 1).await, json!({"epoch": 1, "output": {"text": "second"}}));
     running.stop().await.unwrap();
     let steps = world.steps();
-    assert!(steps.contains(&(Step::TaskReportRefused, Some(run(1)))), "{steps:?}");
-    assert!(steps.contains(&(Step::TaskReported, Some(run(2)))), "{steps:?}");
+    assert!(steps.contains(&(LedgerStep::TaskReportRefused, Some(run(1)))), "{steps:?}");
+    assert!(steps.contains(&(LedgerStep::TaskReported, Some(run(2)))), "{steps:?}");
     // The next process has nothing to say any more.
     world.start().stop().await.unwrap();
     assert_eq!(world.hub.calls("complete").len(), 1);
@@ -143,8 +143,8 @@ async fn outcomes_of_an_earlier_process_are_reported_and_stale_ones_noted() {
 
 #[tokio::test]
 async fn a_result_that_the_hub_does_not_take_becomes_a_failure() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Json(json!({"success": true, "output": {"text": "huge"}})));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Json(json!({"success": true, "output": {"text": "huge"}})));
     world.hub.refuse("/complete", 413, error("too_large", "The result is too large."));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
@@ -158,8 +158,8 @@ async fn a_result_that_the_hub_does_not_take_becomes_a_failure() {
 
 #[tokio::test]
 async fn a_restarted_runtime_rejoins_what_its_adapter_still_executes() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "abc"}))]));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "abc"}))]));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     world.hub.until(|calls| calls.iter().any(|call| call.body["chunk"] == json!({"text": "abc"}))).await;
@@ -169,7 +169,7 @@ async fn a_restarted_runtime_rejoins_what_its_adapter_still_executes() {
     world.hub.event("task.claimed", json!({"epoch": 1}));
     world.hub.event("task.chunk", json!({"text": "abc"}));
     world.hub.claimed(run_of_hub(1, 1));
-    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "abc"})), ("chunk", json!({"text": "def"}))]));
+    world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "abc"})), ("chunk", json!({"text": "def"}))]));
     let before = world.hub.calls("heartbeat").len();
     let running = world.start();
     world.hub.until(|calls| calls.iter().any(|call| call.body["chunk"] == json!({"text": "def"}))).await;
@@ -184,7 +184,7 @@ async fn a_restarted_runtime_rejoins_what_its_adapter_still_executes() {
 
 #[tokio::test]
 async fn a_run_that_ended_while_nobody_listened_is_reported() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     world.write_ledger(&[pulled(1), started(1)]).await;
     world.adapter.remembers(json!({"success": true, "output": {"text": "alone"}}));
     let running = world.start();
@@ -195,7 +195,7 @@ async fn a_run_that_ended_while_nobody_listened_is_reported() {
 
 #[tokio::test]
 async fn a_started_run_that_nobody_knows_any_more_is_left_to_the_hub() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     world.write_ledger(&[pulled(1), started(1)]).await;
     world.hub.claimed(run_of_hub(1, 1));
     let running = world.start();
@@ -203,12 +203,12 @@ async fn a_started_run_that_nobody_knows_any_more_is_left_to_the_hub() {
     running.stop().await.unwrap();
     assert_eq!(beat["running"], json!([]));
     assert!(world.adapter.tasks().is_empty() && world.hub.calls("release").is_empty());
-    assert!(world.steps().contains(&(Step::TaskStopped, Some(run(1)))));
+    assert!(world.steps().contains(&(LedgerStep::TaskStopped, Some(run(1)))));
 }
 
 #[tokio::test]
 async fn beats_are_frequent_after_a_start_and_after_the_hub_was_away() {
-    let world = World::new().await.with(|profile| profile.heartbeat_timeout_ms = 1_000_000);
+    let world = RuntimeWorld::new().await.with(|profile| profile.heartbeat_timeout_ms = 1_000_000);
     let running = world.start_with(|options| {
         options.pace.heartbeat = Duration::from_secs(250);
         options.pace.early_heartbeat = Duration::from_millis(100);
@@ -228,7 +228,7 @@ async fn beats_are_frequent_after_a_start_and_after_the_hub_was_away() {
 
 #[tokio::test]
 async fn claims_that_were_never_started_are_handed_back_before_the_first_heartbeat() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     world.write_ledger(&[pulled(1)]).await;
     world.hub.claimed(run_of_hub(1, 1));
     world.hub.claimed(run_of_hub(2, 4));
@@ -244,14 +244,14 @@ async fn claims_that_were_never_started_are_handed_back_before_the_first_heartbe
 
 #[tokio::test]
 async fn a_broken_line_to_the_adapter_is_joined_again_without_telling_twice() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     let first = [("chunk", json!({"text": "a"})), ("log", json!("l")), ("chunk", json!({"text": "b"}))];
     world.adapter.executes(&run(1).to_string());
-    world.adapter.play(Scene::Break(first.to_vec()));
+    world.adapter.play(AdapterReply::Break(first.to_vec()));
     let mut again = first.to_vec();
     again.push(("chunk", json!({"text": "c"})));
     again.push(("result", json!({"success": true, "output": {"text": "abc"}})));
-    world.adapter.play(Scene::Stream(again));
+    world.adapter.play(AdapterReply::Stream(again));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     world.hub.heard("complete", 1).await;
@@ -267,8 +267,8 @@ async fn a_broken_line_to_the_adapter_is_joined_again_without_telling_twice() {
 
 #[tokio::test]
 async fn an_adapter_that_died_with_the_task_fails_the_run_and_never_repeats_it() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Break(vec![("chunk", json!({"text": "a"}))]));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Break(vec![("chunk", json!({"text": "a"}))]));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     let fail = world.hub.heard("fail", 1).await;
@@ -279,10 +279,10 @@ async fn an_adapter_that_died_with_the_task_fails_the_run_and_never_repeats_it()
 
 #[tokio::test]
 async fn one_agent_has_one_runtime_on_a_device() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     let running = world.start();
     world.hub.heard("heartbeat", 1).await;
-    let second = Runtime::new(world.options()).unwrap().run(Shutdown::default()).await.unwrap_err();
+    let second = RuntimeService::new(world.options()).unwrap().run(Shutdown::default()).await.unwrap_err();
     assert!(matches!(second, Error::AlreadyRunning { .. }), "{second}");
     running.stop().await.unwrap();
     world.start().stop().await.unwrap();
@@ -291,10 +291,10 @@ async fn one_agent_has_one_runtime_on_a_device() {
 #[tokio::test]
 async fn a_device_without_its_ledger_hands_nothing_back() {
     for torn in [false, true] {
-        let world = World::new().await;
+        let world = RuntimeWorld::new().await;
         if torn {
             world.write_ledger(&[pulled(2)]).await;
-            let path = Ledger::path(world.home.path(), agent());
+            let path = ExecutionLedger::path(world.home.path(), agent());
             let mut text = std::fs::read(&path).unwrap();
             text.extend_from_slice(b"{\"at\":\"2026-");
             std::fs::write(&path, text).unwrap();
@@ -311,7 +311,7 @@ async fn a_device_without_its_ledger_hands_nothing_back() {
 
 #[tokio::test]
 async fn what_the_hub_has_heard_of_is_not_handed_back_but_lost() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     world.write_ledger(&[pulled(2)]).await;
     world.hub.claimed(run_of_hub(1, 1));
     world.hub.refuse("/release", 409, error("already_begun", "The work on this run has begun."));

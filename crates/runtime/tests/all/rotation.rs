@@ -2,31 +2,31 @@
 
 use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 
-use attache_client::{Credential, Hub as Client, HubOptions};
-use attache_protocol::{Secret, rules::run::Status, wire::runtime::HeartbeatRequest};
+use attache_client::{HubClient as Client, HubCredential, HubOptions};
+use attache_protocol::{Secret, rules::run::RunStatus, wire::runtime::HeartbeatRequest};
 use serde_json::json;
 
 use crate::{
-    adapter::Scene,
-    live::{Live, eventually},
+    adapter::AdapterReply,
+    live_hub::{LiveHub, eventually},
 };
 
 const OVERLAP: Duration = Duration::from_millis(300);
 
 /// A hub that offers a new token with every heartbeat.
-async fn restless() -> Live {
-    Live::tuned(|options| {
+async fn restless() -> LiveHub {
+    LiveHub::tuned(|options| {
         options.token_rotation = Duration::ZERO;
         options.token_overlap = OVERLAP;
     })
     .await
 }
 
-fn token(live: &Live) -> Secret<String> {
+fn token(live: &LiveHub) -> Secret<String> {
     live.world.profiles().load().unwrap().select(None).unwrap().runtime_token.clone()
 }
 
-async fn another_token(live: &Live, than: &Secret<String>) -> Secret<String> {
+async fn another_token(live: &LiveHub, than: &Secret<String>) -> Secret<String> {
     eventually("another token", async || Some(token(live)).filter(|now| now.expose() != than.expose())).await
 }
 
@@ -42,9 +42,9 @@ async fn a_device_works_on_while_its_token_is_replaced_again_and_again() {
     let mut last = first.clone();
     for round in 0..5 {
         last = another_token(&live, &last).await;
-        live.world.adapter.play(Scene::Json(answer("done")));
+        live.world.adapter.play(AdapterReply::Json(answer("done")));
         let run = live.create(&format!("round {round}")).await;
-        live.run_with(run, Status::Completed).await;
+        live.run_with(run, RunStatus::Completed).await;
     }
     let file = live.world.home.path().join("runtime.json");
     assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -53,15 +53,15 @@ async fn a_device_works_on_while_its_token_is_replaced_again_and_again() {
 
     // What the profile holds is good after a restart; what it held first is not.
     let again = live.connected().await;
-    live.world.adapter.play(Scene::Json(answer("again")));
+    live.world.adapter.play(AdapterReply::Json(answer("again")));
     let run = live.create("after a restart").await;
-    live.run_with(run, Status::Completed).await;
-    let options = HubOptions::new(format!("http://{}", live.address), Credential::RuntimeToken(first));
+    live.run_with(run, RunStatus::Completed).await;
+    let options = HubOptions::new(format!("http://{}", live.address), HubCredential::RuntimeToken(first));
     let thief = Client::new(options).unwrap();
     let code = eventually("a refusal", async || thief.heartbeat(&HeartbeatRequest::default()).await.err()).await.code();
     assert_eq!(code.map(attache_protocol::Code::as_str), Some("token_replaced"));
     assert!(
-        live.owner.runtimes_of("builder", &attache_client::Page::default()).await.unwrap().agent_runtimes[0]
+        live.owner.runtimes_of("builder", &attache_client::PageQuery::default()).await.unwrap().agent_runtimes[0]
             .token_reused_at
             .is_some()
     );

@@ -3,22 +3,22 @@
 use std::time::{Duration, Instant};
 
 use attache_protocol::env::Env;
-use attache_runtime::{Connection, Notice, Stopped, ledger::Step};
+use attache_runtime::{ConnectionStatus, Notice, ShutdownOutcome, ledger::LedgerStep};
 use serde_json::json;
 
 use crate::{
-    adapter::Scene,
+    adapter::AdapterReply,
     hub::error,
-    world::{SECRET, TOKEN, World, agent, claim, run, runtime},
+    world::{RuntimeWorld, SECRET, TOKEN, agent, claim, run, runtime},
 };
 
 #[tokio::test]
 async fn a_run_is_pulled_executed_told_and_reported() {
-    let world = World::new().await.with(|profile| {
+    let world = RuntimeWorld::new().await.with(|profile| {
         profile.device_name = Some("laptop".into());
         profile.local_executor.cwd = Some("/srv/work".into());
     });
-    world.adapter.play(Scene::Stream(vec![
+    world.adapter.play(AdapterReply::Stream(vec![
         ("chunk", json!({"text": "one "})),
         ("chunk", json!({"text": "two"})),
         ("log", json!({"level": "info", "message": "l"})),
@@ -34,7 +34,7 @@ async fn a_run_is_pulled_executed_told_and_reported() {
         complete,
         json!({"epoch": 1, "output": {"text": "one two", "artifact_refs": [], "usage": {"tokens": 7}}, "usage": {"tokens": 7}})
     );
-    assert_eq!(running.stop().await.unwrap(), Stopped::Finished);
+    assert_eq!(running.stop().await.unwrap(), ShutdownOutcome::Finished);
 
     assert_eq!(
         world.adapter.tasks(),
@@ -58,12 +58,12 @@ async fn a_run_is_pulled_executed_told_and_reported() {
     assert_eq!(
         world.steps(),
         [
-            (Step::RuntimeStarted, None),
-            (Step::TaskPulled, seven),
-            (Step::TaskStarted, seven),
-            (Step::TaskCompleted, seven),
-            (Step::TaskReported, seven),
-            (Step::RuntimeStopped, None)
+            (LedgerStep::RuntimeStarted, None),
+            (LedgerStep::TaskPulled, seven),
+            (LedgerStep::TaskStarted, seven),
+            (LedgerStep::TaskCompleted, seven),
+            (LedgerStep::TaskReported, seven),
+            (LedgerStep::RuntimeStopped, None)
         ]
     );
     let written = world.written();
@@ -73,8 +73,8 @@ async fn a_run_is_pulled_executed_told_and_reported() {
 
 #[tokio::test]
 async fn the_deadline_is_by_the_clock_of_the_device_from_the_first_run_on() {
-    let (world, env) = (World::new().await, Env::seeded(1));
-    world.adapter.play(Scene::Json(json!({"success": true, "output": {"text": "said", "artifact_refs": []}})));
+    let (world, env) = (RuntimeWorld::new().await, Env::seeded(1));
+    world.adapter.play(AdapterReply::Json(json!({"success": true, "output": {"text": "said", "artifact_refs": []}})));
     // The device's clock is 61 minutes fast, and the first heartbeat is not answered.
     let off = Duration::from_secs(61 * 60);
     world.hub.stop_clock(env.now().minus(off));
@@ -89,23 +89,23 @@ async fn the_deadline_is_by_the_clock_of_the_device_from_the_first_run_on() {
     let notices = world.notices.lock().unwrap();
     let told = notices.iter().filter(|notice| matches!(notice, Notice::ClockOff { .. }));
     assert_eq!(told.collect::<Vec<_>>(), [&Notice::ClockOff { ahead_minutes: 61 }], "it is told once");
-    let connection = Connection::read(world.home.path(), agent()).unwrap();
+    let connection = ConnectionStatus::read(world.home.path(), agent()).unwrap();
     assert_eq!((connection.way.as_str(), connection.clock_ahead_minutes), ("pull", Some(61)));
 }
 
 #[tokio::test]
 async fn what_a_claim_brings_along_reaches_the_adapter_and_no_file() {
     const RUN_TOKEN: &str = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJydW4ifQ.c2lnbmF0dXJl";
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     let mut claimed = claim(7, "say it");
     claimed["budget"] = json!({"tokens": 43, "cost_usd": 0.25});
     claimed["sandbox"] = json!({"cwd_only": true, "allow_network": false});
     claimed["mcp"] = json!({"url": "https://as.the.hub/knows/itself/mcp", "token": RUN_TOKEN});
-    world.adapter.play(Scene::Json(json!({"success": true, "output": {"text": "said", "artifact_refs": []}})));
+    world.adapter.play(AdapterReply::Json(json!({"success": true, "output": {"text": "said", "artifact_refs": []}})));
     world.hub.offer(claimed);
     let running = world.start();
     world.hub.heard("complete", 1).await;
-    assert_eq!(running.stop().await.unwrap(), Stopped::Finished);
+    assert_eq!(running.stop().await.unwrap(), ShutdownOutcome::Finished);
     let task = &world.adapter.tasks()[0];
     assert_eq!(task["budget"], json!({"tokens": 43, "cost_usd": 0.25}));
     assert_eq!(task["sandbox"], json!({"cwd_only": true, "allow_network": false}));
@@ -118,14 +118,14 @@ async fn what_a_claim_brings_along_reaches_the_adapter_and_no_file() {
 
 #[tokio::test]
 async fn a_plain_adapter_and_its_failures_are_understood() {
-    let world = World::new().await;
-    world
-        .adapter
-        .play(Scene::Json(json!({"success": false, "error": {"code": "model_unreachable", "message": "no model"}})));
-    world.adapter.play(Scene::Json(json!({"success": true})));
-    world.adapter.play(Scene::Json(json!("nonsense")));
-    world.adapter.play(Scene::Status(500, json!({"success": false, "error": {"code": "own", "message": "m"}})));
-    world.adapter.play(Scene::Status(401, json!({"error": {"code": "unauthenticated", "message": "no"}})));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Json(
+        json!({"success": false, "error": {"code": "model_unreachable", "message": "no model"}}),
+    ));
+    world.adapter.play(AdapterReply::Json(json!({"success": true})));
+    world.adapter.play(AdapterReply::Json(json!("nonsense")));
+    world.adapter.play(AdapterReply::Status(500, json!({"success": false, "error": {"code": "own", "message": "m"}})));
+    world.adapter.play(AdapterReply::Status(401, json!({"error": {"code": "unauthenticated", "message": "no"}})));
     for number in 1..=5 {
         world.hub.offer(claim(number, "x"));
     }
@@ -142,8 +142,9 @@ async fn a_plain_adapter_and_its_failures_are_understood() {
 #[tokio::test]
 async fn an_adapter_that_is_not_there_fails_the_run_with_a_plain_sentence() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let world =
-        World::new().await.with(|profile| profile.local_agent_endpoint = Some(format!("http://127.0.0.1:{port}")));
+    let world = RuntimeWorld::new()
+        .await
+        .with(|profile| profile.local_agent_endpoint = Some(format!("http://127.0.0.1:{port}")));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     let fail = world.hub.heard("fail", 1).await;
@@ -154,8 +155,8 @@ async fn an_adapter_that_is_not_there_fails_the_run_with_a_plain_sentence() {
 
 #[tokio::test]
 async fn a_cancelled_run_stops_at_the_adapter_at_once() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "working"}))]));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "working"}))]));
     world.hub.event("task.created", json!({}));
     world.hub.event("task.claimed", json!({"epoch": 1}));
     world.hub.offer(claim(1, "x"));
@@ -167,14 +168,14 @@ async fn a_cancelled_run_stops_at_the_adapter_at_once() {
     assert_eq!(world.adapter.cancelled().await, run(1).to_string());
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     running.stop().await.unwrap();
-    assert_eq!(world.steps()[3], (Step::TaskStopped, Some(run(1))));
+    assert_eq!(world.steps()[3], (LedgerStep::TaskStopped, Some(run(1))));
     assert!(world.hub.calls("complete").is_empty() && world.hub.calls("fail").is_empty());
 }
 
 #[tokio::test]
 async fn a_heartbeat_can_stop_a_run_too() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Hang(vec![]));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Hang(vec![]));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     world.adapter.started(1).await;
@@ -186,8 +187,8 @@ async fn a_heartbeat_can_stop_a_run_too() {
 
 #[tokio::test]
 async fn a_heartbeat_about_an_earlier_claim_stops_nothing() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Hang(vec![]));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Hang(vec![]));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     world.adapter.started(1).await;
@@ -201,15 +202,15 @@ async fn a_heartbeat_about_an_earlier_claim_stops_nothing() {
 
 #[tokio::test]
 async fn stopping_finishes_the_started_run_first() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Hang(vec![]));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Hang(vec![]));
     world.hub.offer(claim(1, "x"));
     world.hub.offer(claim(2, "never pulled"));
     let running = world.start();
     world.adapter.started(1).await;
     running.shutdown.finish();
     world.adapter.finish(json!({"success": true, "output": {"text": "done"}}));
-    assert_eq!(running.ended().await.unwrap(), Stopped::Finished);
+    assert_eq!(running.ended().await.unwrap(), ShutdownOutcome::Finished);
     assert_eq!(world.hub.calls("complete").len(), 1);
     assert_eq!(world.adapter.tasks().len(), 1);
     assert!(world.notices.lock().unwrap().contains(&Notice::Stopping { running: Some(run(1)) }));
@@ -217,13 +218,13 @@ async fn stopping_finishes_the_started_run_first() {
 
 #[tokio::test]
 async fn aborting_stops_the_run_and_says_so() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Hang(vec![]));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Hang(vec![]));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     world.adapter.started(1).await;
     running.shutdown.abort();
-    assert_eq!(running.ended().await.unwrap(), Stopped::Aborted);
+    assert_eq!(running.ended().await.unwrap(), ShutdownOutcome::Aborted);
     assert_eq!(world.adapter.cancelled().await, run(1).to_string());
     let fail = world.hub.heard("fail", 1).await;
     assert_eq!(
@@ -234,12 +235,12 @@ async fn aborting_stops_the_run_and_says_so() {
 
 #[tokio::test]
 async fn a_claim_whose_answer_was_never_seen_is_handed_back_at_the_stop() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     let running = world.start();
     world.hub.heard("pull", 1).await;
     // The hub claimed it for us, and its answer crossed with our good-bye.
     world.hub.claimed(run_of_hub(5, 3));
-    assert_eq!(running.stop().await.unwrap(), Stopped::Finished);
+    assert_eq!(running.stop().await.unwrap(), ShutdownOutcome::Finished);
     let releases = world.hub.calls("release");
     assert_eq!(releases.len(), 1);
     assert_eq!(releases[0].path, format!("/api/v1/task-runs/{}/release", run(5)));
@@ -248,8 +249,8 @@ async fn a_claim_whose_answer_was_never_seen_is_handed_back_at_the_stop() {
 
 #[tokio::test]
 async fn a_superseded_device_stops_with_one_sentence() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Hang(vec![]));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Hang(vec![]));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     world.adapter.started(1).await;
@@ -269,7 +270,7 @@ async fn a_superseded_device_stops_with_one_sentence() {
 
 #[tokio::test]
 async fn files_of_a_result_are_uploaded_and_replaced_by_their_ids() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     let cwd = world.path("work");
     std::fs::create_dir(&cwd).unwrap();
     std::fs::write(format!("{cwd}/report.txt"), "the report").unwrap();
@@ -278,11 +279,11 @@ async fn files_of_a_result_are_uploaded_and_replaced_by_their_ids() {
     let world = world.with(|profile| profile.local_executor.workspace = Some(cwd));
     let art = "art_00000000000000000000000000000001";
     let output = json!({"text": "t", "artifact_refs": [art, {"path": "report.txt", "name": "final.txt", "media_type": "text/plain"}]});
-    world.adapter.play(Scene::Json(json!({"success": true, "output": output})));
+    world.adapter.play(AdapterReply::Json(json!({"success": true, "output": output})));
     world.hub.offer(claim(7, "x"));
     for (number, path) in [(8, "../secret.txt"), (9, "innocent.txt")] {
         let output = json!({"text": "t", "artifact_refs": [{"path": path}]});
-        world.adapter.play(Scene::Json(json!({"success": true, "output": output})));
+        world.adapter.play(AdapterReply::Json(json!({"success": true, "output": output})));
         world.hub.offer(claim(number, "x"));
     }
     let running = world.start();
@@ -305,11 +306,11 @@ async fn files_of_a_result_are_uploaded_and_replaced_by_their_ids() {
 
 #[tokio::test]
 async fn the_devices_instructions_come_before_the_agents() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     let file = world.path("instructions.md");
     std::fs::write(&file, "be kind\n").unwrap();
     let world = world.with(|profile| profile.local_executor.instruction_file = Some(file.clone()));
-    world.adapter.play(Scene::Json(json!({"success": true, "output": {"text": ""}})));
+    world.adapter.play(AdapterReply::Json(json!({"success": true, "output": {"text": ""}})));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     world.hub.heard("complete", 1).await;
@@ -334,9 +335,9 @@ pub(crate) fn run_of_hub(number: u128, epoch: i64) -> serde_json::Value {
 
 #[tokio::test]
 async fn a_failure_that_the_hub_does_not_take_is_told_in_short() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     let long = "é".repeat(3000);
-    world.adapter.play(Scene::Json(json!({"success": false, "error": {"code": "tool_failed", "message": long},
+    world.adapter.play(AdapterReply::Json(json!({"success": false, "error": {"code": "tool_failed", "message": long},
         "usage": {"tokens": 7}})));
     world.hub.refuse("/fail", 413, error("too_large", "no"));
     world.hub.offer(claim(7, "x"));
@@ -349,10 +350,10 @@ async fn a_failure_that_the_hub_does_not_take_is_told_in_short() {
     assert_eq!(
         world.steps()[3..],
         [
-            (Step::TaskFailed, seven),
-            (Step::TaskFailed, seven),
-            (Step::TaskReported, seven),
-            (Step::RuntimeStopped, None)
+            (LedgerStep::TaskFailed, seven),
+            (LedgerStep::TaskFailed, seven),
+            (LedgerStep::TaskReported, seven),
+            (LedgerStep::RuntimeStopped, None)
         ]
     );
 }
@@ -360,9 +361,9 @@ async fn a_failure_that_the_hub_does_not_take_is_told_in_short() {
 /// One refusal says it all: nothing is sent in vain from then on, and what was used still is.
 #[tokio::test]
 async fn a_full_log_is_told_nothing_more_but_what_was_used() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     world.hub.refuse("/progress", 413, error("log_full", "The log of this run is full."));
-    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "one too many"}))]));
+    world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "one too many"}))]));
     world.hub.offer(claim(1, "x"));
     let running = world.start();
     world.adapter.started(1).await;
@@ -381,13 +382,13 @@ async fn a_full_log_is_told_nothing_more_but_what_was_used() {
 
 #[tokio::test]
 async fn a_short_failure_that_the_hub_does_not_take_is_not_repeated() {
-    let world = World::new().await;
-    world.adapter.play(Scene::Json(json!({"success": false, "error": {"code": "own", "message": "no"}})));
+    let world = RuntimeWorld::new().await;
+    world.adapter.play(AdapterReply::Json(json!({"success": false, "error": {"code": "own", "message": "no"}})));
     world.hub.refuse("/fail", 422, error("invalid_request", "no"));
     world.hub.offer(claim(7, "x"));
     let running = world.start();
     world.hub.heard("refused fail", 1).await;
     running.stop().await.unwrap();
     assert_eq!(world.hub.calls("fail"), []);
-    assert_eq!(world.steps()[4], (Step::TaskReportRefused, Some(run(7))));
+    assert_eq!(world.steps()[4], (LedgerStep::TaskReportRefused, Some(run(7))));
 }

@@ -2,16 +2,16 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use attache_runtime::{AdapterCommand, AdapterSource, Error, Notice, Runtime, Shutdown};
+use attache_runtime::{AdapterCommand, AdapterSource, Error, Notice, RuntimeService, Shutdown};
 use serde_json::json;
 
 use crate::{
-    adapter::Scene,
-    world::{SECRET, World, claim},
+    adapter::AdapterReply,
+    world::{RuntimeWorld, SECRET, claim},
 };
 
 /// A child that writes the ready file and ends when its stdin does; the real adapter is the test's own.
-fn script(world: &World, body: &str) -> AdapterCommand {
+fn script(world: &RuntimeWorld, body: &str) -> AdapterCommand {
     let path = world.path("adapter.sh");
     fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -26,7 +26,7 @@ fn script(world: &World, body: &str) -> AdapterCommand {
 
 #[tokio::test]
 async fn a_child_is_waited_for_used_restarted_and_ended() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     let address = world.adapter.url.strip_prefix("http://").unwrap().replace(':', "_");
     fs::create_dir(world.path("adapters")).unwrap();
     fs::write(world.path(&format!("adapters/{address}")), format!("{SECRET}\n")).unwrap();
@@ -42,7 +42,7 @@ async fn a_child_is_waited_for_used_restarted_and_ended() {
     let mut options = world.options();
     options.adapter = AdapterSource::Child(script(&world, &body));
     let shutdown = Shutdown::default();
-    let running = tokio::spawn(Runtime::new(options).unwrap().run(shutdown.clone()));
+    let running = tokio::spawn(RuntimeService::new(options).unwrap().run(shutdown.clone()));
     world.hub.heard("heartbeat", 1).await;
     fs::write(&die, "").unwrap();
     world
@@ -52,7 +52,7 @@ async fn a_child_is_waited_for_used_restarted_and_ended() {
             notices.iter().filter(|notice| matches!(notice, Notice::AdapterReady { .. })).count() == 2
         })
         .await;
-    world.adapter.play(Scene::Json(json!({"success": true, "output": {"text": "by a child"}})));
+    world.adapter.play(AdapterReply::Json(json!({"success": true, "output": {"text": "by a child"}})));
     world.hub.offer(claim(1, "x"));
     world.hub.heard("complete", 1).await;
     assert_eq!(world.adapter.secrets(), [Some(format!("Bearer {SECRET}"))]);
@@ -71,9 +71,9 @@ async fn a_child_is_waited_for_used_restarted_and_ended() {
 
 #[tokio::test]
 async fn a_child_that_does_not_start_says_why() {
-    let world = World::new().await;
+    let world = RuntimeWorld::new().await;
     let mut options = world.options();
     options.adapter = AdapterSource::Child(script(&world, "exit 7"));
-    let error = Runtime::new(options).unwrap().run(Shutdown::default()).await.unwrap_err();
+    let error = RuntimeService::new(options).unwrap().run(Shutdown::default()).await.unwrap_err();
     assert!(matches!(&error, Error::Adapter { reason, .. } if reason.contains("exit status: 7")), "{error}");
 }

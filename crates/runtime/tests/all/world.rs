@@ -9,8 +9,8 @@ use std::{
 use attache_client::channel;
 use attache_protocol::{AgentId, RunId, RuntimeId, Secret, env::Env};
 use attache_runtime::{
-    Error, Notice, Options, Pace, Runtime, Shutdown, Stopped,
-    ledger::{Ledger, Line, Step},
+    Error, Notice, Options, RuntimeService, RuntimeTimings, Shutdown, ShutdownOutcome,
+    ledger::{ExecutionLedger, LedgerEntry, LedgerStep},
     profile::{Profile, Profiles},
 };
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::{adapter::FakeAdapter, hub::FakeHub};
 pub(crate) const TOKEN: &str = "rt_planted_runtime_token";
 pub(crate) const SECRET: &str = "as_planted_adapter_secret";
 
-pub(crate) struct World {
+pub(crate) struct RuntimeWorld {
     pub(crate) home: tempfile::TempDir,
     pub(crate) hub: FakeHub,
     pub(crate) adapter: FakeAdapter,
@@ -29,9 +29,9 @@ pub(crate) struct World {
     profile: Profile,
 }
 
-pub(crate) struct Running {
+pub(crate) struct RunningRuntime {
     pub(crate) shutdown: Shutdown,
-    task: JoinHandle<Result<Stopped, Error>>,
+    task: JoinHandle<Result<ShutdownOutcome, Error>>,
 }
 
 pub(crate) fn agent() -> AgentId {
@@ -54,7 +54,7 @@ pub(crate) fn claim(number: u128, text: &str) -> Value {
         "lease_expires_at": "2030-01-01T00:00:00.000Z", "deadline": "2030-01-01T00:00:00.000Z"})
 }
 
-impl World {
+impl RuntimeWorld {
     pub(crate) async fn new() -> Self {
         let (home, hub, adapter) = (tempfile::tempdir().unwrap(), FakeHub::start().await, FakeAdapter::start().await);
         let token = Secret::new(TOKEN.to_owned());
@@ -85,12 +85,12 @@ impl World {
     pub(crate) fn options(&self) -> Options {
         let notices = self.notices.clone();
         let mut options = Options::new(self.home.path());
-        options.pace = Pace {
+        options.pace = RuntimeTimings {
             pull_wait: Duration::from_millis(300),
             heartbeat: Duration::from_millis(200),
             early_heartbeat: Duration::from_millis(200),
             early: Duration::ZERO,
-            channel: channel::Pace {
+            channel: channel::ChannelTimings {
                 ping: Duration::from_millis(500),
                 retry: (Duration::from_millis(10), Duration::from_millis(100)),
                 unwanted: (Duration::from_millis(50), Duration::from_millis(200)),
@@ -100,28 +100,28 @@ impl World {
         options
     }
 
-    pub(crate) fn start(&self) -> Running {
+    pub(crate) fn start(&self) -> RunningRuntime {
         self.start_with(|_| {})
     }
 
-    pub(crate) fn start_with(&self, change: impl FnOnce(&mut Options)) -> Running {
+    pub(crate) fn start_with(&self, change: impl FnOnce(&mut Options)) -> RunningRuntime {
         let shutdown = Shutdown::default();
         let mut options = self.options();
         change(&mut options);
-        let runtime = Runtime::new(options).unwrap();
-        Running::new(tokio::spawn(runtime.run(shutdown.clone())), shutdown)
+        let runtime = RuntimeService::new(options).unwrap();
+        RunningRuntime::new(tokio::spawn(runtime.run(shutdown.clone())), shutdown)
     }
 
-    pub(crate) async fn write_ledger(&self, lines: &[Line]) {
-        let (ledger, _) = Ledger::open(self.home.path(), agent()).unwrap();
+    pub(crate) async fn write_ledger(&self, lines: &[LedgerEntry]) {
+        let (ledger, _) = ExecutionLedger::open(self.home.path(), agent()).unwrap();
         for line in lines {
             ledger.append(line).await.unwrap();
         }
     }
 
     /// The steps of the ledger, with the number of the run.
-    pub(crate) fn steps(&self) -> Vec<(Step, Option<RunId>)> {
-        let lines = Ledger::read(self.home.path(), agent()).unwrap();
+    pub(crate) fn steps(&self) -> Vec<(LedgerStep, Option<RunId>)> {
+        let lines = ExecutionLedger::read(self.home.path(), agent()).unwrap();
         lines.into_iter().map(|line| (line.event, line.task_run_id)).collect()
     }
 
@@ -147,17 +147,17 @@ impl World {
     }
 }
 
-impl Running {
-    pub(crate) const fn new(task: JoinHandle<Result<Stopped, Error>>, shutdown: Shutdown) -> Self {
+impl RunningRuntime {
+    pub(crate) const fn new(task: JoinHandle<Result<ShutdownOutcome, Error>>, shutdown: Shutdown) -> Self {
         Self { shutdown, task }
     }
 
-    pub(crate) async fn stop(self) -> Result<Stopped, Error> {
+    pub(crate) async fn stop(self) -> Result<ShutdownOutcome, Error> {
         self.shutdown.finish();
         self.ended().await
     }
 
-    pub(crate) async fn ended(self) -> Result<Stopped, Error> {
+    pub(crate) async fn ended(self) -> Result<ShutdownOutcome, Error> {
         tokio::time::timeout(Duration::from_secs(20), self.task).await.expect("the runtime ends").unwrap()
     }
 

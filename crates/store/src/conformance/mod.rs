@@ -4,33 +4,33 @@
 //! the engine is dropped without being closed and opened again; the model knows nothing of that. At the end everything
 //! that can be read is compared, and the promises of the log and of the streams are checked.
 //!
-//! An engine under test implements [`Engine`]; [`run_sequences`] does the rest.
+//! An engine under test implements [`EngineUnderTest`]; [`run_sequences`] does the rest.
 
-mod answer;
-mod draw;
 mod generate;
-mod known;
+mod generator_state;
 mod perform;
+mod random;
 mod run;
 mod shrink;
 mod step;
+mod step_result;
 mod verify;
 
 use async_trait::async_trait;
 use attache_protocol::{TenantId, Timestamp};
 
 pub use self::{
-    answer::{Answer, Value},
     perform::perform,
-    run::{Failure, run_sequence, run_sequences, run_steps},
+    run::{ConformanceFailure, run_sequence, run_sequences, run_steps},
     shrink::shrink,
-    step::{List, Step},
+    step::{ListStep, StoreStep},
+    step_result::{StepResult, StepValue},
 };
 use crate::{Result, Store};
 
 /// An engine under test.
 #[async_trait]
-pub trait Engine: Send {
+pub trait EngineUnderTest: Send {
     fn store(&self) -> &dyn Store;
 
     /// Makes one more tenant. The trait has no way yet, but nothing of one tenant may show in another.

@@ -3,16 +3,16 @@
 use attache_protocol::TenantId;
 
 use super::{
-    answer::{Answer, Value},
-    known::LEASE,
-    step::{List, Step},
+    generator_state::LEASE,
+    step::{ListStep, StoreStep},
+    step_result::{StepResult, StepValue},
 };
 use crate::{
     Result, Store,
     record::{
-        Listed, NewProgress, Page,
-        peer::{Peer, PeerTask},
-        task::TaskListed,
+        ListPage, NewProgress, Pagination,
+        peer::{PeerRecord, PeerTask},
+        task::TaskPage,
     },
 };
 
@@ -22,9 +22,9 @@ const WRONG_CURSOR: &str = "no store gives out this cursor";
 macro_rules! walk {
     ($limit:expr, $page:ident => $read:expr) => {{
         let mut pages = Vec::new();
-        let mut $page = Page { limit: $limit, cursor: None };
+        let mut $page = Pagination { limit: $limit, cursor: None };
         loop {
-            let Listed { items, next } = $read?;
+            let ListPage { items, next } = $read?;
             pages.push(items);
             match next {
                 Some(cursor) => $page.cursor = Some(cursor),
@@ -35,270 +35,312 @@ macro_rules! walk {
 }
 
 /// Performs every step but [`Step::Crash`] and [`Step::CreateTenant`], which concern an engine and not a store.
-pub async fn perform(store: &dyn Store, step: Step) -> Answer {
+pub async fn perform(store: &dyn Store, step: StoreStep) -> StepResult {
     Ok(match step {
-        Step::Crash | Step::CreateTenant { .. } => Value::Nothing,
-        Step::EnsureTenant { id, name, at } => Value::Tenant(store.ensure_tenant(id, &name, at).await?),
+        StoreStep::Crash | StoreStep::CreateTenant { .. } => StepValue::Nothing,
+        StoreStep::EnsureTenant { id, name, at } => StepValue::Tenant(store.ensure_tenant(id, &name, at).await?),
 
-        Step::CreateAccount(context, new) => Value::Account(Box::new(store.create_account(context, new).await?)),
-        Step::UpdateAccount(context, agent, patch) => {
-            Value::Account(Box::new(store.update_account(context, agent, patch).await?))
+        StoreStep::CreateAccount(context, new) => {
+            StepValue::Account(Box::new(store.create_account(context, new).await?))
         }
-        Step::ArchiveAccount(context, agent) => Value::Account(Box::new(store.archive_account(context, agent).await?)),
-        Step::Account(tenant, agent) => Value::Account(Box::new(store.account(tenant, agent).await?)),
+        StoreStep::UpdateAccount(context, agent, patch) => {
+            StepValue::Account(Box::new(store.update_account(context, agent, patch).await?))
+        }
+        StoreStep::ArchiveAccount(context, agent) => {
+            StepValue::Account(Box::new(store.archive_account(context, agent).await?))
+        }
+        StoreStep::Account(tenant, agent) => StepValue::Account(Box::new(store.account(tenant, agent).await?)),
 
-        Step::CreatePairingCode(context, new) => nothing(store.create_pairing_code(context, new).await)?,
-        Step::RequestPairing(new, at) => nothing(store.request_pairing(new, at).await)?,
-        Step::PairingRequest(code, at) => Value::PairingRequest(store.pairing_request(code, at).await?),
-        Step::PairingCode(proof, at) => Value::PairingCode(store.pairing(proof, at).await?),
-        Step::DecidePairing(context, code, decision) => nothing(store.decide_pairing(context, code, decision).await)?,
-        Step::AttachRuntime(new, at) => Value::Runtime(Box::new(store.attach_runtime(new, at).await?)),
+        StoreStep::CreatePairingCode(context, new) => nothing(store.create_pairing_code(context, new).await)?,
+        StoreStep::RequestPairing(new, at) => nothing(store.request_pairing(new, at).await)?,
+        StoreStep::PairingRequest(code, at) => StepValue::PairingRequest(store.pairing_request(code, at).await?),
+        StoreStep::PairingCode(proof, at) => StepValue::PairingCode(store.pairing(proof, at).await?),
+        StoreStep::DecidePairing(context, code, decision) => {
+            nothing(store.decide_pairing(context, code, decision).await)?
+        }
+        StoreStep::AttachRuntime(new, at) => StepValue::Runtime(Box::new(store.attach_runtime(new, at).await?)),
 
-        Step::Runtime(tenant, runtime) => Value::Runtime(Box::new(store.runtime(tenant, runtime).await?)),
-        Step::RevokeRuntime(context, runtime) => {
-            Value::Runtime(Box::new(store.revoke_runtime(context, runtime).await?))
+        StoreStep::Runtime(tenant, runtime) => StepValue::Runtime(Box::new(store.runtime(tenant, runtime).await?)),
+        StoreStep::RevokeRuntime(context, runtime) => {
+            StepValue::Runtime(Box::new(store.revoke_runtime(context, runtime).await?))
         }
-        Step::ChangeToken(runtime, change, at) => {
-            Value::Runtime(Box::new(store.change_token(runtime, change, at).await?))
+        StoreStep::ChangeToken(runtime, change, at) => {
+            StepValue::Runtime(Box::new(store.change_token(runtime, change, at).await?))
         }
-        Step::Leave(runtime, at) => nothing(store.leave(runtime, at).await)?,
-        Step::Heartbeat { runtime, running, leases, at } => {
-            Value::Beat(store.heartbeat(runtime, running, leases, at).await?)
+        StoreStep::Leave(runtime, at) => nothing(store.disconnect_runtime(runtime, at).await)?,
+        StoreStep::Heartbeat { runtime, running, leases, at } => {
+            StepValue::Beat(store.heartbeat(runtime, running, leases, at).await?)
         }
 
-        Step::Credential(secret) => Value::Credential(store.credential(secret).await?),
-        Step::CreateKey(context, new) => Value::Key(store.create_key(context, new).await?),
-        Step::RevokeKey(context, key) => Value::Key(store.revoke_key(context, key).await?),
+        StoreStep::Credential(secret) => StepValue::Credential(store.credential(secret).await?),
+        StoreStep::CreateKey(context, new) => StepValue::Key(store.create_key(context, new).await?),
+        StoreStep::RevokeKey(context, key) => StepValue::Key(store.revoke_key(context, key).await?),
 
-        Step::CreateRun(context, new) => Value::Created(Box::new(store.create_run(context, *new).await?)),
-        Step::Claim { runtime, via, enforces, lease, at } => {
-            Value::Claimed(store.claim(runtime, via, enforces, lease, at).await?.map(Box::new))
+        StoreStep::CreateRun(context, new) => StepValue::Created(Box::new(store.create_run(context, *new).await?)),
+        StoreStep::Claim { runtime, via, enforces, lease, at } => {
+            StepValue::Claimed(store.claim(runtime, via, enforces, lease, at).await?.map(Box::new))
         }
-        Step::Progress { by, run, events, usage, report, lease, at } => {
+        StoreStep::Progress { by, run, events, usage, report, lease, at } => {
             let progress = NewProgress { events, usage, report };
-            Value::Status(store.progress(by, run, progress, lease, at).await?)
+            StepValue::Status(store.progress(by, run, progress, lease, at).await?)
         }
-        Step::Finish { by, run, outcome, usage, at } => Value::Status(store.finish(by, run, outcome, usage, at).await?),
-        Step::CancelRun(context, run, reason) => Value::Run(Box::new(store.cancel_run(context, run, reason).await?)),
-        Step::Release { by, run, at } => Value::Run(Box::new(store.release(by, run, at).await?)),
-        Step::Run(tenant, run) => Value::Run(Box::new(store.run(tenant, run).await?)),
-        Step::Live(tenant) => Value::Live(store.live(tenant).await?),
-        Step::Sweep { silence, at } => Value::Swept(store.sweep(silence, at).await?),
-        Step::AdvanceClock { step, at } => Value::Clock(Some(store.advance_clock(step, at).await?)),
-        Step::Clock => Value::Clock(store.clock().await?),
-        Step::Retain(retention) => Value::Retained(store.retain(retention).await?),
-        Step::DeleteRun(context, run) => Value::Retained(store.delete_run(context, run).await?),
-        Step::DeleteConversation(context, conversation) => {
-            Value::Retained(store.delete_conversation(context, conversation).await?)
+        StoreStep::Finish { by, run, outcome, usage, at } => {
+            StepValue::Status(store.finish(by, run, outcome, usage, at).await?)
         }
-        Step::UnusedBlobs(blobs) => Value::Blobs(store.unused_blobs(blobs).await?),
+        StoreStep::CancelRun(context, run, reason) => {
+            StepValue::Run(Box::new(store.cancel_run(context, run, reason).await?))
+        }
+        StoreStep::Release { by, run, at } => StepValue::Run(Box::new(store.release(by, run, at).await?)),
+        StoreStep::Run(tenant, run) => StepValue::Run(Box::new(store.run(tenant, run).await?)),
+        StoreStep::Live(tenant) => StepValue::Live(store.live(tenant).await?),
+        StoreStep::Sweep { silence, at } => StepValue::Swept(store.sweep(silence, at).await?),
+        StoreStep::AdvanceClock { step, at } => StepValue::Clock(Some(store.advance_clock(step, at).await?)),
+        StoreStep::Clock => StepValue::Clock(store.clock().await?),
+        StoreStep::Retain(retention) => StepValue::RetentionResult(store.retain(retention).await?),
+        StoreStep::DeleteRun(context, run) => StepValue::RetentionResult(store.delete_run(context, run).await?),
+        StoreStep::DeleteConversation(context, conversation) => {
+            StepValue::RetentionResult(store.delete_conversation(context, conversation).await?)
+        }
+        StoreStep::UnusedBlobs(blobs) => StepValue::Blobs(store.unused_blobs(blobs).await?),
 
-        Step::RunEvents { tenant, run, after, limit } => {
-            Value::RunEvents(store.run_events(tenant, run, after, limit).await?)
+        StoreStep::RunEvents { tenant, run, after, limit } => {
+            StepValue::RunEvents(store.run_events(tenant, run, after, limit).await?)
         }
-        Step::RunOutline { tenant, run, upto, shown } => {
-            Value::RunOutline(store.run_outline(tenant, run, upto, shown).await?)
+        StoreStep::RunOutline { tenant, run, upto, shown } => {
+            StepValue::RunOutline(store.run_outline(tenant, run, upto, shown).await?)
         }
-        Step::Log { tenant, after, limit } => Value::Log(store.log(tenant, after, limit).await?),
+        StoreStep::Log { tenant, after, limit } => StepValue::Log(store.log(tenant, after, limit).await?),
 
-        Step::CreateConversation(context, new) => Value::Conversation(store.create_conversation(context, new).await?),
-        Step::Conversation(tenant, conversation) => {
-            Value::Conversation(store.conversation(tenant, conversation).await?)
+        StoreStep::CreateConversation(context, new) => {
+            StepValue::Conversation(store.create_conversation(context, new).await?)
         }
-        Step::AddMessage(context, new) => Value::Message(store.add_message(context, new).await?),
-        Step::AddArtifact(context, new) => Value::Artifact(Box::new(store.add_artifact(context, new).await?)),
-        Step::Artifact(tenant, artifact) => Value::Artifact(Box::new(store.artifact(tenant, artifact).await?)),
+        StoreStep::Conversation(tenant, conversation) => {
+            StepValue::Conversation(store.conversation(tenant, conversation).await?)
+        }
+        StoreStep::AddMessage(context, new) => StepValue::Message(store.add_message(context, new).await?),
+        StoreStep::AddArtifact(context, new) => StepValue::Artifact(Box::new(store.add_artifact(context, new).await?)),
+        StoreStep::Artifact(tenant, artifact) => StepValue::Artifact(Box::new(store.artifact(tenant, artifact).await?)),
 
-        Step::OpenChannel(context, new) => Value::Channel(Box::new(store.open_channel(context, *new).await?)),
-        Step::ResumeChannel(context, resume) => Value::Resumed(Box::new(store.resume_channel(context, resume).await?)),
-        Step::CloseChannel(context, channel, reason) => {
-            Value::Channel(Box::new(store.close_channel(context, channel, &reason).await?))
+        StoreStep::OpenChannel(context, new) => StepValue::Channel(Box::new(store.open_channel(context, *new).await?)),
+        StoreStep::ResumeChannel(context, resume) => {
+            StepValue::Resumed(Box::new(store.resume_channel(context, resume).await?))
+        }
+        StoreStep::CloseChannel(context, channel, reason) => {
+            StepValue::Channel(Box::new(store.close_channel(context, channel, &reason).await?))
         }
         // What a hub does when it starts.
-        Step::CloseChannels { reason, at } => {
+        StoreStep::CloseChannels { reason, at } => {
             store.close_channels(&reason, at).await?;
             nothing(store.renew_claims(LEASE, at).await)?
         }
-        Step::SeenChannels { channels, lease, at } => nothing(store.seen_channels(channels, lease, at).await)?,
-        Step::ChannelMessage(context, channel, message) => {
+        StoreStep::SeenChannels { channels, lease, at } => {
+            nothing(store.mark_channels_seen(channels, lease, at).await)?
+        }
+        StoreStep::ChannelMessage(context, channel, message) => {
             nothing(store.channel_message(context, channel, message).await)?
         }
-        Step::Channel(tenant, channel) => Value::Channel(Box::new(store.channel(tenant, channel).await?)),
-        Step::ChannelEvents { tenant, channel, after, limit } => {
-            Value::ChannelEvents(store.channel_events(tenant, channel, after, limit).await?)
+        StoreStep::Channel(tenant, channel) => StepValue::Channel(Box::new(store.channel(tenant, channel).await?)),
+        StoreStep::ChannelEvents { tenant, channel, after, limit } => {
+            StepValue::ChannelEvents(store.channel_events(tenant, channel, after, limit).await?)
         }
-        Step::Frames { channel, after, limit } => Value::Frames(store.frames(channel, after, limit).await?),
-        Step::Acknowledge { channel, seq } => nothing(store.acknowledge(channel, seq).await)?,
-        Step::Follows(channel) => Value::Follows(store.follows(channel).await?),
-        Step::Follower(run) => Value::Follower(store.follower(run).await?),
-        Step::PushEvents { channel, run, upto, limit } => {
-            Value::Follower(Some(store.push_events(channel, run, upto, limit).await?))
-        }
-
-        Step::RequestPermission { by, permission, lease, at } => {
-            Value::Permission(Box::new(store.request_permission(by, *permission, lease, at).await?))
-        }
-        Step::DecidePermission(context, permission, decision) => {
-            Value::Permission(Box::new(store.decide_permission(context, permission, decision).await?))
-        }
-        Step::Permission(tenant, permission) => {
-            Value::Permission(Box::new(store.permission(tenant, permission).await?))
-        }
-        Step::PendingPermissions(tenant) => Value::Count(store.pending_permissions(tenant).await?),
-        Step::RevokeGrant(context, grant) => Value::Grant(Box::new(store.revoke_grant(context, grant).await?)),
-        Step::Ask { by, ask, lease, at } => Value::Ask(Box::new(store.ask(by, ask, lease, at).await?)),
-        Step::WithdrawAsk { by, run, ask, lease, at } => {
-            Value::Ask(Box::new(store.withdraw_ask(by, run, ask, lease, at).await?))
-        }
-        Step::Asked(tenant, ask) => Value::Ask(Box::new(store.asked(tenant, ask).await?)),
-        Step::OpenAsk(tenant, run) => Value::OpenAsk(store.open_ask(tenant, run).await?.map(Box::new)),
-        Step::AnswerTool(context, ask, reply) => Value::Ask(Box::new(store.answer_tool(context, ask, reply).await?)),
-        Step::AddInput(context, input) => Value::Input(store.add_input(context, input).await?),
-        Step::Input(run, input) => Value::Input(store.input(run, input).await?),
-
-        Step::CreateUser(context, new) => Value::User(store.create_user(context, new).await?),
-        Step::UpdateUser(context, user, patch, keep) => {
-            Value::User(store.update_user(context, user, patch, keep).await?)
-        }
-        Step::RemoveUser(context, user) => Value::User(store.remove_user(context, user).await?),
-        Step::User(tenant, user) => Value::User(store.user(tenant, user).await?),
-        Step::KeyCredential(key) => Value::Credential(store.key_credential(key).await?),
-        Step::AccessRules(tenant) => Value::AccessRules(store.access_rules(tenant).await?),
-        Step::RecordEvent(context, event) => nothing(store.record_event(context, event).await)?,
-        Step::SetAccessRules(context, text, expected) => {
-            Value::AccessRules(Some(store.set_access_rules(context, text, expected).await?))
+        StoreStep::Frames { channel, after, limit } => StepValue::Frames(store.frames(channel, after, limit).await?),
+        StoreStep::Acknowledge { channel, seq } => nothing(store.acknowledge(channel, seq).await)?,
+        StoreStep::Follows(channel) => StepValue::Follows(store.follows(channel).await?),
+        StoreStep::Follower(run) => StepValue::Follower(store.follower(run).await?),
+        StoreStep::PushEvents { channel, run, upto, limit } => {
+            StepValue::Follower(Some(store.push_events(channel, run, upto, limit).await?))
         }
 
-        Step::SetQuota(context, target, limits) => Value::Quotas(vec![store.set_quota(context, target, limits).await?]),
-        Step::RemoveQuota(context, target) => nothing(store.remove_quota(context, target).await)?,
-        Step::Quotas(tenant, at) => Value::Quotas(store.quotas(tenant, at).await?),
-        Step::Usage { tenant, first, last } => Value::Usage(store.usage(tenant, first, last).await?),
-
-        Step::DueDeliveries { at, limit } => Value::DueDeliveries(store.due_deliveries(at, limit).await?),
-        Step::RecordAttempt { delivery, number, attempt, next } => {
-            Value::Delivery(Box::new(store.record_attempt(delivery, number, attempt, next).await?))
+        StoreStep::RequestPermission { by, permission, lease, at } => {
+            StepValue::Permission(Box::new(store.request_permission(by, *permission, lease, at).await?))
         }
-        Step::ResendDelivery(context, delivery) => {
-            Value::Delivery(Box::new(store.resend_delivery(context, delivery).await?))
+        StoreStep::DecidePermission(context, permission, decision) => {
+            StepValue::Permission(Box::new(store.decide_permission(context, permission, decision).await?))
         }
-        Step::Delivery(tenant, delivery) => Value::Delivery(Box::new(store.delivery(tenant, delivery).await?)),
-
-        Step::SetPushConfig(context, run, new) => {
-            Value::PushConfigs(vec![store.set_push_config(context, run, new).await?])
+        StoreStep::Permission(tenant, permission) => {
+            StepValue::Permission(Box::new(store.permission(tenant, permission).await?))
         }
-        Step::RemovePushConfig(context, run, id) => nothing(store.remove_push_config(context, run, &id).await)?,
-        Step::PushConfig(tenant, run, id) => Value::PushConfigs(vec![store.push_config(tenant, run, &id).await?]),
-        Step::PushConfigs(tenant, run) => Value::PushConfigs(store.push_configs(tenant, run).await?),
+        StoreStep::PendingPermissions(tenant) => StepValue::Count(store.pending_permissions(tenant).await?),
+        StoreStep::RevokeGrant(context, grant) => StepValue::Grant(Box::new(store.revoke_grant(context, grant).await?)),
+        StoreStep::Ask { by, ask, lease, at } => {
+            StepValue::Ask(Box::new(store.create_worker_request(by, ask, lease, at).await?))
+        }
+        StoreStep::WithdrawAsk { by, run, ask, lease, at } => {
+            StepValue::Ask(Box::new(store.withdraw_worker_request(by, run, ask, lease, at).await?))
+        }
+        StoreStep::Asked(tenant, ask) => StepValue::Ask(Box::new(store.worker_request(tenant, ask).await?)),
+        StoreStep::OpenAsk(tenant, run) => {
+            StepValue::OpenAsk(store.open_worker_request(tenant, run).await?.map(Box::new))
+        }
+        StoreStep::AnswerTool(context, ask, reply) => {
+            StepValue::Ask(Box::new(store.answer_tool_call(context, ask, reply).await?))
+        }
+        StoreStep::AddInput(context, input) => StepValue::Input(store.add_input(context, input).await?),
+        StoreStep::Input(run, input) => StepValue::Input(store.input(run, input).await?),
 
-        Step::SetPeer(context, agent, new) => peer(Some(store.set_peer(context, agent, new).await?)),
-        Step::Peer(tenant, agent) => peer(store.peer(tenant, agent).await?),
-        Step::Peers => Value::Peers(store.peers().await?),
-        Step::PinCard(context, agent, url, card) => peer(Some(store.pin_card(context, agent, &url, card).await?)),
-        Step::OfferCard(context, agent, url, card, problem) => {
+        StoreStep::CreateUser(context, new) => StepValue::User(store.create_user(context, new).await?),
+        StoreStep::UpdateUser(context, user, patch, keep) => {
+            StepValue::User(store.update_user(context, user, patch, keep).await?)
+        }
+        StoreStep::RemoveUser(context, user) => StepValue::User(store.remove_user(context, user).await?),
+        StoreStep::User(tenant, user) => StepValue::User(store.user(tenant, user).await?),
+        StoreStep::KeyCredential(key) => StepValue::Credential(store.key_credential(key).await?),
+        StoreStep::AccessRules(tenant) => StepValue::AccessRules(store.access_rules(tenant).await?),
+        StoreStep::RecordEvent(context, event) => nothing(store.record_event(context, event).await)?,
+        StoreStep::SetAccessRules(context, text, expected) => {
+            StepValue::AccessRules(Some(store.set_access_rules(context, text, expected).await?))
+        }
+
+        StoreStep::SetQuota(context, target, limits) => {
+            StepValue::Quotas(vec![store.set_quota(context, target, limits).await?])
+        }
+        StoreStep::RemoveQuota(context, target) => nothing(store.remove_quota(context, target).await)?,
+        StoreStep::Quotas(tenant, at) => StepValue::Quotas(store.quotas(tenant, at).await?),
+        StoreStep::Usage { tenant, first, last } => StepValue::Usage(store.usage(tenant, first, last).await?),
+
+        StoreStep::DueDeliveries { at, limit } => StepValue::DueDeliveries(store.due_deliveries(at, limit).await?),
+        StoreStep::RecordAttempt { delivery, number, attempt, next } => {
+            StepValue::Delivery(Box::new(store.record_attempt(delivery, number, attempt, next).await?))
+        }
+        StoreStep::ResendDelivery(context, delivery) => {
+            StepValue::Delivery(Box::new(store.resend_delivery(context, delivery).await?))
+        }
+        StoreStep::Delivery(tenant, delivery) => StepValue::Delivery(Box::new(store.delivery(tenant, delivery).await?)),
+
+        StoreStep::SetPushConfig(context, run, new) => {
+            StepValue::PushConfigs(vec![store.set_push_config(context, run, new).await?])
+        }
+        StoreStep::RemovePushConfig(context, run, id) => nothing(store.remove_push_config(context, run, &id).await)?,
+        StoreStep::PushConfig(tenant, run, id) => {
+            StepValue::PushConfigs(vec![store.push_config(tenant, run, &id).await?])
+        }
+        StoreStep::PushConfigs(tenant, run) => StepValue::PushConfigs(store.push_configs(tenant, run).await?),
+
+        StoreStep::SetPeer(context, agent, new) => peer(Some(store.set_peer(context, agent, new).await?)),
+        StoreStep::Peer(tenant, agent) => peer(store.peer(tenant, agent).await?),
+        StoreStep::Peers => StepValue::Peers(store.peers().await?),
+        StoreStep::PinCard(context, agent, url, card) => peer(Some(store.pin_card(context, agent, &url, card).await?)),
+        StoreStep::OfferCard(context, agent, url, card, problem) => {
             peer(Some(store.offer_card(context, agent, &url, card, &problem).await?))
         }
-        Step::TrustCard(context, agent, seen) => peer(Some(store.trust_card(context, agent, seen).await?)),
-        Step::NotePeer(agent, problem) => nothing(store.note_peer(agent, problem).await)?,
-        Step::BeginPeerTask { by, run, task, lease, at } => {
+        StoreStep::TrustCard(context, agent, seen) => peer(Some(store.trust_card(context, agent, seen).await?)),
+        StoreStep::NotePeer(agent, problem) => nothing(store.note_peer(agent, problem).await)?,
+        StoreStep::BeginPeerTask { by, run, task, lease, at } => {
             peer_task(Some(store.begin_peer_task(by, run, task, lease, at).await?))
         }
-        Step::LinkPeerTask { by, run, change, lease, at } => {
+        StoreStep::LinkPeerTask { by, run, change, lease, at } => {
             peer_task(Some(store.link_peer_task(by, run, change, lease, at).await?))
         }
-        Step::PeerTask(tenant, run) => peer_task(store.peer_task(tenant, run).await?),
-        Step::PeerTaskById(agent, id) => peer_task(store.peer_task_by_id(agent, &id).await?),
-        Step::OpenPeerTasks(agent) => Value::PeerTasks(store.open_peer_tasks(agent).await?),
-        Step::DeclareExtensions(runtime, extensions) => {
-            Value::Runtime(Box::new(store.declare_extensions(runtime, extensions).await?))
+        StoreStep::PeerTask(tenant, run) => peer_task(store.peer_task(tenant, run).await?),
+        StoreStep::PeerTaskById(agent, id) => peer_task(store.peer_task_by_id(agent, &id).await?),
+        StoreStep::OpenPeerTasks(agent) => StepValue::PeerTasks(store.open_peer_tasks(agent).await?),
+        StoreStep::DeclareExtensions(runtime, extensions) => {
+            StepValue::Runtime(Box::new(store.declare_extensions(runtime, extensions).await?))
         }
 
-        Step::PublishDelegation(context, new) => {
-            Value::Delegation(Box::new(store.publish_delegation(context, new).await?))
+        StoreStep::PublishDelegation(context, new) => {
+            StepValue::Delegation(Box::new(store.publish_delegation(context, new).await?))
         }
-        Step::CancelDelegation(context, id) => Value::Delegation(Box::new(store.cancel_delegation(context, id).await?)),
-        Step::Delegation(tenant, id) => Value::Delegation(Box::new(store.delegation(tenant, id).await?)),
-        Step::List { tenant, list, limit } => walked(store, tenant, list, limit).await?,
-        Step::WrongCursor { tenant, list } => wrong_cursor(store, tenant, list).await?,
+        StoreStep::CancelDelegation(context, id) => {
+            StepValue::Delegation(Box::new(store.cancel_delegation(context, id).await?))
+        }
+        StoreStep::Delegation(tenant, id) => StepValue::Delegation(Box::new(store.delegation(tenant, id).await?)),
+        StoreStep::List { tenant, list, limit } => walked(store, tenant, list, limit).await?,
+        StoreStep::WrongCursor { tenant, list } => wrong_cursor(store, tenant, list).await?,
     })
 }
 
-fn nothing(done: Result<()>) -> Answer {
-    done.map(|()| Value::Nothing)
+fn nothing(done: Result<()>) -> StepResult {
+    done.map(|()| StepValue::Nothing)
 }
 
-fn peer(peer: Option<Peer>) -> Value {
-    Value::Peer(peer.map(Box::new))
+fn peer(peer: Option<PeerRecord>) -> StepValue {
+    StepValue::Peer(peer.map(Box::new))
 }
 
-fn peer_task(task: Option<PeerTask>) -> Value {
-    Value::PeerTask(task.map(Box::new))
+fn peer_task(task: Option<PeerTask>) -> StepValue {
+    StepValue::PeerTask(task.map(Box::new))
 }
 
-async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -> Answer {
+async fn walked(store: &dyn Store, tenant: TenantId, list: ListStep, limit: usize) -> StepResult {
     Ok(match list {
-        List::Accounts => Value::Accounts(walk!(limit, page => store.accounts(tenant, page.clone()).await)),
-        List::Runtimes(agent) => {
-            Value::Runtimes(walk!(limit, page => store.runtimes(tenant, agent, page.clone()).await))
+        ListStep::Accounts => StepValue::Accounts(walk!(limit, page => store.accounts(tenant, page.clone()).await)),
+        ListStep::Runtimes(agent) => {
+            StepValue::Runtimes(walk!(limit, page => store.runtimes(tenant, agent, page.clone()).await))
         }
-        List::Keys(kind, user) => Value::Keys(walk!(limit, page => store.keys(tenant, kind, user, page.clone()).await)),
-        List::Runs(filter) => Value::Runs(walk!(limit, page => store.runs(tenant, filter.clone(), page.clone()).await)),
-        List::Conversations => {
-            Value::Conversations(walk!(limit, page => store.conversations(tenant, page.clone()).await))
+        ListStep::Keys(kind, user) => {
+            StepValue::Keys(walk!(limit, page => store.keys(tenant, kind, user, page.clone()).await))
         }
-        List::Messages(conversation) => {
-            Value::Messages(walk!(limit, page => store.messages(tenant, conversation, page.clone()).await))
+        ListStep::Runs(filter) => {
+            StepValue::Runs(walk!(limit, page => store.runs(tenant, filter.clone(), page.clone()).await))
         }
-        List::Artifacts(workspace) => {
-            Value::Artifacts(walk!(limit, page => store.artifacts(tenant, workspace, page.clone()).await))
+        ListStep::Conversations => {
+            StepValue::Conversations(walk!(limit, page => store.conversations(tenant, page.clone()).await))
         }
-        List::Channels(filter) => {
-            Value::Channels(walk!(limit, page => store.channels(tenant, filter.clone(), page.clone()).await))
+        ListStep::Messages(conversation) => {
+            StepValue::Messages(walk!(limit, page => store.messages(tenant, conversation, page.clone()).await))
         }
-        List::Permissions(filter) => {
-            Value::Permissions(walk!(limit, page => store.permissions(tenant, filter.clone(), page.clone()).await))
+        ListStep::Artifacts(workspace) => {
+            StepValue::Artifacts(walk!(limit, page => store.artifacts(tenant, workspace, page.clone()).await))
         }
-        List::Grants => Value::Grants(walk!(limit, page => store.grants(tenant, page.clone()).await)),
-        List::Users => Value::Users(walk!(limit, page => store.users(tenant, page.clone()).await)),
-        List::Deliveries(filter) => {
-            Value::Deliveries(walk!(limit, page => store.deliveries(tenant, filter.clone(), page.clone()).await))
+        ListStep::Channels(filter) => {
+            StepValue::Channels(walk!(limit, page => store.channels(tenant, filter.clone(), page.clone()).await))
         }
-        List::Delegations(filter) => {
-            Value::Delegations(walk!(limit, page => store.delegations(tenant, filter.clone(), page.clone()).await))
+        ListStep::Permissions(filter) => {
+            StepValue::Permissions(walk!(limit, page => store.permissions(tenant, filter.clone(), page.clone()).await))
         }
-        List::Tasks(filter) => {
+        ListStep::Grants => StepValue::Grants(walk!(limit, page => store.grants(tenant, page.clone()).await)),
+        ListStep::Users => StepValue::Users(walk!(limit, page => store.users(tenant, page.clone()).await)),
+        ListStep::Deliveries(filter) => {
+            StepValue::Deliveries(walk!(limit, page => store.deliveries(tenant, filter.clone(), page.clone()).await))
+        }
+        ListStep::Delegations(filter) => {
+            StepValue::Delegations(walk!(limit, page => store.delegations(tenant, filter.clone(), page.clone()).await))
+        }
+        ListStep::Tasks(filter) => {
             let mut pages = Vec::new();
-            let mut page = Page { limit, cursor: None };
+            let mut page = Pagination { limit, cursor: None };
             loop {
-                let TaskListed { items, next, total } = store.tasks(tenant, filter.clone(), page.clone()).await?;
+                let TaskPage { items, next, total } = store.tasks(tenant, filter.clone(), page.clone()).await?;
                 pages.push((items.into_iter().map(|item| item.run).collect(), total));
                 match next {
                     Some(cursor) => page.cursor = Some(cursor),
-                    None => break Value::Tasks(pages),
+                    None => break StepValue::Tasks(pages),
                 }
             }
         }
     })
 }
 
-async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: List) -> Answer {
-    let page = Page { limit: 5, cursor: Some(WRONG_CURSOR.to_owned()) };
+async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: ListStep) -> StepResult {
+    let page = Pagination { limit: 5, cursor: Some(WRONG_CURSOR.to_owned()) };
     Ok(match list {
-        List::Accounts => Value::Accounts(vec![store.accounts(tenant, page).await?.items]),
-        List::Runtimes(agent) => Value::Runtimes(vec![store.runtimes(tenant, agent, page).await?.items]),
-        List::Keys(kind, user) => Value::Keys(vec![store.keys(tenant, kind, user, page).await?.items]),
-        List::Runs(filter) => Value::Runs(vec![store.runs(tenant, filter, page).await?.items]),
-        List::Conversations => Value::Conversations(vec![store.conversations(tenant, page).await?.items]),
-        List::Messages(conversation) => Value::Messages(vec![store.messages(tenant, conversation, page).await?.items]),
-        List::Artifacts(workspace) => Value::Artifacts(vec![store.artifacts(tenant, workspace, page).await?.items]),
-        List::Channels(filter) => Value::Channels(vec![store.channels(tenant, filter, page).await?.items]),
-        List::Permissions(filter) => Value::Permissions(vec![store.permissions(tenant, filter, page).await?.items]),
-        List::Grants => Value::Grants(vec![store.grants(tenant, page).await?.items]),
-        List::Users => Value::Users(vec![store.users(tenant, page).await?.items]),
-        List::Delegations(filter) => Value::Delegations(vec![store.delegations(tenant, filter, page).await?.items]),
-        List::Deliveries(filter) => Value::Deliveries(vec![store.deliveries(tenant, filter, page).await?.items]),
-        List::Tasks(filter) => {
-            let TaskListed { items, total, .. } = store.tasks(tenant, filter, page).await?;
-            Value::Tasks(vec![(items.into_iter().map(|item| item.run).collect(), total)])
+        ListStep::Accounts => StepValue::Accounts(vec![store.accounts(tenant, page).await?.items]),
+        ListStep::Runtimes(agent) => StepValue::Runtimes(vec![store.runtimes(tenant, agent, page).await?.items]),
+        ListStep::Keys(kind, user) => StepValue::Keys(vec![store.keys(tenant, kind, user, page).await?.items]),
+        ListStep::Runs(filter) => StepValue::Runs(vec![store.runs(tenant, filter, page).await?.items]),
+        ListStep::Conversations => StepValue::Conversations(vec![store.conversations(tenant, page).await?.items]),
+        ListStep::Messages(conversation) => {
+            StepValue::Messages(vec![store.messages(tenant, conversation, page).await?.items])
+        }
+        ListStep::Artifacts(workspace) => {
+            StepValue::Artifacts(vec![store.artifacts(tenant, workspace, page).await?.items])
+        }
+        ListStep::Channels(filter) => StepValue::Channels(vec![store.channels(tenant, filter, page).await?.items]),
+        ListStep::Permissions(filter) => {
+            StepValue::Permissions(vec![store.permissions(tenant, filter, page).await?.items])
+        }
+        ListStep::Grants => StepValue::Grants(vec![store.grants(tenant, page).await?.items]),
+        ListStep::Users => StepValue::Users(vec![store.users(tenant, page).await?.items]),
+        ListStep::Delegations(filter) => {
+            StepValue::Delegations(vec![store.delegations(tenant, filter, page).await?.items])
+        }
+        ListStep::Deliveries(filter) => {
+            StepValue::Deliveries(vec![store.deliveries(tenant, filter, page).await?.items])
+        }
+        ListStep::Tasks(filter) => {
+            let TaskPage { items, total, .. } = store.tasks(tenant, filter, page).await?;
+            StepValue::Tasks(vec![(items.into_iter().map(|item| item.run).collect(), total)])
         }
     })
 }

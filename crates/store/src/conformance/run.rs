@@ -5,36 +5,41 @@ use std::{fmt, ops::Range};
 use attache_protocol::Timestamp;
 
 use super::{
-    Engine, answer::Answer, generate::Generator, known::Known, perform::perform, shrink::shrink, step::Step, verify,
+    EngineUnderTest, generate::StepGenerator, generator_state::GeneratorState, perform::perform, shrink::shrink,
+    step::StoreStep, step_result::StepResult, verify,
 };
-use crate::memory::Memory;
+use crate::memory::MemoryStore;
 
 /// A sequence in which the engine was wrong.
 #[derive(Debug)]
-pub struct Failure {
+pub struct ConformanceFailure {
     pub seed: u64,
     /// The steps up to the one that failed.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StoreStep>,
     /// How many steps the sequence had before it was made smaller.
     pub of: usize,
     pub problem: String,
 }
 
 /// A sequence under way.
-struct Run<'a> {
-    model: &'a Memory,
-    engine: &'a mut dyn Engine,
-    known: Known,
+struct SequenceRun<'a> {
+    model: &'a MemoryStore,
+    engine: &'a mut dyn EngineUnderTest,
+    known: GeneratorState,
     /// The time of the sweep, if it was the last step.
     swept: Option<Timestamp>,
 }
 
 /// Runs the sequences of these seeds on one engine, which is reset before each. Stops at the first failure, made as small
 /// as it gets.
-pub async fn run_sequences(seeds: Range<u64>, steps: usize, engine: &mut dyn Engine) -> Result<(), Box<Failure>> {
+pub async fn run_sequences(
+    seeds: Range<u64>,
+    steps: usize,
+    engine: &mut dyn EngineUnderTest,
+) -> Result<(), Box<ConformanceFailure>> {
     for seed in seeds {
         engine.reset().await;
-        if let Err(failure) = run_sequence(seed, steps, &Memory::new(), engine).await {
+        if let Err(failure) = run_sequence(seed, steps, &MemoryStore::new(), engine).await {
             return Err(Box::new(shrink(*failure, engine).await));
         }
     }
@@ -45,57 +50,61 @@ pub async fn run_sequences(seeds: Range<u64>, steps: usize, engine: &mut dyn Eng
 pub async fn run_sequence(
     seed: u64,
     steps: usize,
-    model: &Memory,
-    engine: &mut dyn Engine,
-) -> Result<(), Box<Failure>> {
-    let mut generator = Generator::new(seed);
-    let mut run = Run { model, engine, known: Known::default(), swept: None };
+    model: &MemoryStore,
+    engine: &mut dyn EngineUnderTest,
+) -> Result<(), Box<ConformanceFailure>> {
+    let mut generator = StepGenerator::new(seed);
+    let mut run = SequenceRun { model, engine, known: GeneratorState::default(), swept: None };
     let mut done = Vec::with_capacity(steps + 1);
     for index in 0..=steps {
         let step = if index == steps { generator.last() } else { generator.next(model).await };
         done.push(step.clone());
         match run.step(step.clone()).await {
             Ok(answer) => generator.learn(&step, &answer),
-            Err(problem) => return Err(Box::new(Failure { seed, of: done.len(), steps: done, problem })),
+            Err(problem) => return Err(Box::new(ConformanceFailure { seed, of: done.len(), steps: done, problem })),
         }
     }
     match run.check().await {
         Ok(()) => Ok(()),
-        Err(problem) => Err(Box::new(Failure { seed, of: done.len(), steps: done, problem })),
+        Err(problem) => Err(Box::new(ConformanceFailure { seed, of: done.len(), steps: done, problem })),
     }
 }
 
 /// Runs the given steps, then reads and checks everything. Answers the problem, if there is one.
-pub async fn run_steps(steps: &[Step], model: &Memory, engine: &mut dyn Engine) -> Result<(), String> {
-    let mut run = Run { model, engine, known: Known::default(), swept: None };
+pub async fn run_steps(
+    steps: &[StoreStep],
+    model: &MemoryStore,
+    engine: &mut dyn EngineUnderTest,
+) -> Result<(), String> {
+    let mut run = SequenceRun { model, engine, known: GeneratorState::default(), swept: None };
     for step in steps {
         let _answer = run.step(step.clone()).await?;
     }
     run.check().await
 }
 
-// === impl Run ===
+// === impl SequenceRun ===
 
-impl Run<'_> {
+impl SequenceRun<'_> {
     /// The answer that both gave.
-    async fn step(&mut self, step: Step) -> Result<Answer, String> {
-        if let Step::Crash = step {
+    async fn step(&mut self, step: StoreStep) -> Result<StepResult, String> {
+        if let StoreStep::Crash = step {
             self.engine.crash_and_reopen().await;
         }
-        if let Step::CreateTenant { id, name, at } = &step {
+        if let StoreStep::CreateTenant { id, name, at } = &step {
             let model = self.model.create_tenant(*id, name, *at).await;
             let engine = self.engine.create_tenant(*id, name, *at).await;
             if model != engine {
                 return Err(format!("{step:?}\nthe model says {model:?}, the engine says {engine:?}"));
             }
         }
-        self.swept = if let Step::Sweep { at, .. } = step { Some(at) } else { None };
+        self.swept = if let StoreStep::Sweep { at, .. } = step { Some(at) } else { None };
         let answer = self.compare(step.clone()).await?;
         self.known.learn(&step, &answer);
         Ok(answer)
     }
 
-    async fn compare(&self, step: Step) -> Result<Answer, String> {
+    async fn compare(&self, step: StoreStep) -> Result<StepResult, String> {
         let model = perform(self.model, step.clone()).await;
         let engine = perform(self.engine.store(), step.clone()).await;
         if model == engine {
@@ -116,9 +125,9 @@ impl Run<'_> {
     }
 }
 
-// === impl Failure ===
+// === impl ConformanceFailure ===
 
-impl fmt::Display for Failure {
+impl fmt::Display for ConformanceFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}: {}", self.seed, self.problem)?;
         writeln!(f, "after these {} steps of {}:", self.steps.len(), self.of)?;

@@ -1,17 +1,17 @@
 //! Makes a failing sequence small, so that a person can read it.
 
 use super::{
-    Engine,
-    run::{Failure, run_steps},
-    step::Step,
+    EngineUnderTest,
+    run::{ConformanceFailure, run_steps},
+    step::StoreStep,
 };
-use crate::memory::Memory;
+use crate::memory::MemoryStore;
 
 /// Leaves out whatever the failure does not need: first big parts, then single steps.
-pub async fn shrink(failure: Failure, engine: &mut dyn Engine) -> Failure {
+pub async fn shrink(failure: ConformanceFailure, engine: &mut dyn EngineUnderTest) -> ConformanceFailure {
     let Some(mut problem) = fails(&failure.steps, engine).await else {
         let problem = format!("{}\n(the same steps did not fail a second time)", failure.problem);
-        return Failure { problem, ..failure };
+        return ConformanceFailure { problem, ..failure };
     };
     let mut steps = failure.steps;
     let mut part = steps.len().div_ceil(2);
@@ -19,7 +19,7 @@ pub async fn shrink(failure: Failure, engine: &mut dyn Engine) -> Failure {
         let mut from = 0;
         while from < steps.len() {
             let to = (from + part).min(steps.len());
-            let fewer: Vec<Step> = steps[..from].iter().chain(&steps[to..]).cloned().collect();
+            let fewer: Vec<StoreStep> = steps[..from].iter().chain(&steps[to..]).cloned().collect();
             match fails(&fewer, engine).await {
                 Some(still) => (steps, problem) = (fewer, still),
                 None => from = to,
@@ -27,10 +27,10 @@ pub async fn shrink(failure: Failure, engine: &mut dyn Engine) -> Failure {
         }
         part /= 2;
     }
-    Failure { steps, problem, ..failure }
+    ConformanceFailure { steps, problem, ..failure }
 }
 
-async fn fails(steps: &[Step], engine: &mut dyn Engine) -> Option<String> {
+async fn fails(steps: &[StoreStep], engine: &mut dyn EngineUnderTest) -> Option<String> {
     engine.reset().await;
-    run_steps(steps, &Memory::new(), engine).await.err()
+    run_steps(steps, &MemoryStore::new(), engine).await.err()
 }

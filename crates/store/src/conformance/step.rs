@@ -3,36 +3,36 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
-    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
+    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
     rules::{
-        quota::{Day, Limits},
-        run::Worker,
+        quota::{QuotaLimits, UtcDay},
+        run::WorkerRef,
     },
     secret::SecretHash,
-    wire::run::Limit,
+    wire::run::SandboxLimit,
 };
 
 use crate::{
-    Context,
+    WriteContext,
     record::{
-        AccountPatch, AgentRef, AuditEvent, KeyKind, Leases, NewAccount, NewArtifact, NewConversation, NewEvent,
-        NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Outlined, PairingDecision,
-        Proof, Retention, RunFilter, TokenChange,
-        ask::{NewAsk, NewDecision, NewInput, NewPermission, PermissionFilter},
-        channel::{ChannelFilter, NewChannel, Report, Resume},
+        AccountPatch, AgentRef, AuditEvent, KeyKind, LeaseTimes, NewAccount, NewArtifact, NewConversation, NewEvent,
+        NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewRun, NewRuntime, OutlineScope, PairingDecision,
+        PairingProof, Retention, RunFilter, RunResult, TokenChange,
+        channel::{ChannelFilter, ChannelResume, NewChannel, ReportKey},
         delegation::{DelegationFilter, NewDelegation},
-        delivery::{Attempt, DeliveryFilter, Next},
-        peer::{NewPeer, NewPeerTask, PeerTaskChange, Pin},
-        people::{NewUser, UserPatch, UserRef},
+        delivery::{AttemptDecision, DeliveryAttempt, DeliveryFilter},
+        peer::{NewPeer, NewPeerTask, PeerTaskChange, PinnedCard},
         push::NewPushConfig,
-        spending::Target,
+        quota::QuotaTarget,
         task::TaskFilter,
+        user::{NewUser, UserPatch, UserRef},
+        worker_request::{NewDecision, NewInput, NewPermission, NewWorkerRequest, PermissionFilter},
     },
 };
 
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum StoreStep {
     /// The engine is dropped without being closed and opened again.
     Crash,
     EnsureTenant {
@@ -47,60 +47,60 @@ pub enum Step {
         at: Timestamp,
     },
 
-    CreateAccount(Context, NewAccount),
-    UpdateAccount(Context, AgentRef, AccountPatch),
-    ArchiveAccount(Context, AgentRef),
+    CreateAccount(WriteContext, NewAccount),
+    UpdateAccount(WriteContext, AgentRef, AccountPatch),
+    ArchiveAccount(WriteContext, AgentRef),
     Account(TenantId, AgentRef),
 
-    CreatePairingCode(Context, NewPairingCode),
+    CreatePairingCode(WriteContext, NewPairingCode),
     RequestPairing(NewPairingRequest, Timestamp),
     PairingRequest(SecretHash, Timestamp),
-    PairingCode(Proof, Timestamp),
-    DecidePairing(Context, SecretHash, PairingDecision),
+    PairingCode(PairingProof, Timestamp),
+    DecidePairing(WriteContext, SecretHash, PairingDecision),
     AttachRuntime(NewRuntime, Timestamp),
 
     Runtime(TenantId, RuntimeId),
-    RevokeRuntime(Context, RuntimeId),
+    RevokeRuntime(WriteContext, RuntimeId),
     ChangeToken(RuntimeId, TokenChange, Timestamp),
     Leave(RuntimeId, Timestamp),
     Heartbeat {
         runtime: RuntimeId,
         running: Option<Vec<RunId>>,
-        leases: Leases,
+        leases: LeaseTimes,
         at: Timestamp,
     },
 
     Credential(SecretHash),
-    CreateKey(Context, NewKey),
-    RevokeKey(Context, KeyId),
+    CreateKey(WriteContext, NewKey),
+    RevokeKey(WriteContext, KeyId),
 
-    CreateRun(Context, Box<NewRun>),
+    CreateRun(WriteContext, Box<NewRun>),
     Claim {
         runtime: RuntimeId,
         via: Option<ChannelId>,
-        enforces: Vec<Limit>,
+        enforces: Vec<SandboxLimit>,
         lease: Duration,
         at: Timestamp,
     },
     Progress {
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         events: Vec<NewEvent>,
         usage: Option<Json>,
-        report: Option<Report>,
+        report: Option<ReportKey>,
         lease: Duration,
         at: Timestamp,
     },
     Finish {
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
-        outcome: Outcome,
+        outcome: RunResult,
         usage: Option<Json>,
         at: Timestamp,
     },
-    CancelRun(Context, RunId, Option<String>),
+    CancelRun(WriteContext, RunId, Option<String>),
     Release {
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         at: Timestamp,
     },
@@ -116,15 +116,15 @@ pub enum Step {
     },
     Clock,
     Retain(Retention),
-    DeleteRun(Context, RunId),
-    DeleteConversation(Context, ConversationId),
+    DeleteRun(WriteContext, RunId),
+    DeleteConversation(WriteContext, ConversationId),
     UnusedBlobs(Vec<[u8; 32]>),
 
     RunOutline {
         tenant: TenantId,
         run: RunId,
         upto: i64,
-        shown: Outlined,
+        shown: OutlineScope,
     },
     RunEvents {
         tenant: TenantId,
@@ -138,15 +138,15 @@ pub enum Step {
         limit: usize,
     },
 
-    CreateConversation(Context, NewConversation),
+    CreateConversation(WriteContext, NewConversation),
     Conversation(TenantId, ConversationId),
-    AddMessage(Context, NewMessage),
-    AddArtifact(Context, NewArtifact),
+    AddMessage(WriteContext, NewMessage),
+    AddArtifact(WriteContext, NewArtifact),
     Artifact(TenantId, ArtifactId),
 
-    OpenChannel(Context, Box<NewChannel>),
-    ResumeChannel(Context, Resume),
-    CloseChannel(Context, ChannelId, String),
+    OpenChannel(WriteContext, Box<NewChannel>),
+    ResumeChannel(WriteContext, ChannelResume),
+    CloseChannel(WriteContext, ChannelId, String),
     CloseChannels {
         reason: String,
         at: Timestamp,
@@ -156,7 +156,7 @@ pub enum Step {
         lease: Duration,
         at: Timestamp,
     },
-    ChannelMessage(Context, ChannelId, Json),
+    ChannelMessage(WriteContext, ChannelId, Json),
     Channel(TenantId, ChannelId),
     ChannelEvents {
         tenant: TenantId,
@@ -183,50 +183,50 @@ pub enum Step {
     },
 
     RequestPermission {
-        by: Worker,
+        by: WorkerRef,
         permission: Box<NewPermission>,
         lease: Duration,
         at: Timestamp,
     },
-    DecidePermission(Context, PermissionId, NewDecision),
+    DecidePermission(WriteContext, PermissionId, NewDecision),
     Permission(TenantId, PermissionId),
     PendingPermissions(TenantId),
-    RevokeGrant(Context, GrantId),
+    RevokeGrant(WriteContext, GrantId),
     Ask {
-        by: Worker,
-        ask: NewAsk,
+        by: WorkerRef,
+        ask: NewWorkerRequest,
         lease: Duration,
         at: Timestamp,
     },
     WithdrawAsk {
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
-        ask: AskId,
+        ask: WorkerRequestId,
         lease: Duration,
         at: Timestamp,
     },
-    Asked(TenantId, AskId),
+    Asked(TenantId, WorkerRequestId),
     OpenAsk(TenantId, RunId),
-    AnswerTool(Context, AskId, Json),
-    AddInput(Context, NewInput),
+    AnswerTool(WriteContext, WorkerRequestId, Json),
+    AddInput(WriteContext, NewInput),
     Input(RunId, InputId),
 
-    CreateUser(Context, NewUser),
-    UpdateUser(Context, UserRef, UserPatch, Option<KeyId>),
-    RemoveUser(Context, UserRef),
+    CreateUser(WriteContext, NewUser),
+    UpdateUser(WriteContext, UserRef, UserPatch, Option<KeyId>),
+    RemoveUser(WriteContext, UserRef),
     User(TenantId, UserRef),
     KeyCredential(KeyId),
     AccessRules(TenantId),
-    RecordEvent(Context, AuditEvent),
-    SetAccessRules(Context, String, Option<i64>),
+    RecordEvent(WriteContext, AuditEvent),
+    SetAccessRules(WriteContext, String, Option<i64>),
 
-    SetQuota(Context, Target, Limits),
-    RemoveQuota(Context, Target),
+    SetQuota(WriteContext, QuotaTarget, QuotaLimits),
+    RemoveQuota(WriteContext, QuotaTarget),
     Quotas(TenantId, Timestamp),
     Usage {
         tenant: TenantId,
-        first: Day,
-        last: Day,
+        first: UtcDay,
+        last: UtcDay,
     },
 
     DueDeliveries {
@@ -236,33 +236,33 @@ pub enum Step {
     RecordAttempt {
         delivery: DeliveryId,
         number: i64,
-        attempt: Attempt,
-        next: Next,
+        attempt: DeliveryAttempt,
+        next: AttemptDecision,
     },
-    ResendDelivery(Context, DeliveryId),
+    ResendDelivery(WriteContext, DeliveryId),
     Delivery(TenantId, DeliveryId),
 
-    SetPushConfig(Context, RunId, NewPushConfig),
-    RemovePushConfig(Context, RunId, String),
+    SetPushConfig(WriteContext, RunId, NewPushConfig),
+    RemovePushConfig(WriteContext, RunId, String),
     PushConfig(TenantId, RunId, String),
     PushConfigs(TenantId, RunId),
 
-    SetPeer(Context, AgentRef, NewPeer),
+    SetPeer(WriteContext, AgentRef, NewPeer),
     Peer(TenantId, AgentId),
     Peers,
-    PinCard(Context, AgentId, String, Pin),
-    OfferCard(Context, AgentId, String, Pin, String),
-    TrustCard(Context, AgentRef, Option<[u8; 32]>),
+    PinCard(WriteContext, AgentId, String, PinnedCard),
+    OfferCard(WriteContext, AgentId, String, PinnedCard, String),
+    TrustCard(WriteContext, AgentRef, Option<[u8; 32]>),
     NotePeer(AgentId, Option<String>),
     BeginPeerTask {
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         task: NewPeerTask,
         lease: Duration,
         at: Timestamp,
     },
     LinkPeerTask {
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         change: PeerTaskChange,
         lease: Duration,
@@ -273,25 +273,25 @@ pub enum Step {
     OpenPeerTasks(AgentId),
     DeclareExtensions(RuntimeId, Option<Json>),
 
-    PublishDelegation(Context, NewDelegation),
-    CancelDelegation(Context, DelegationId),
+    PublishDelegation(WriteContext, NewDelegation),
+    CancelDelegation(WriteContext, DelegationId),
     Delegation(TenantId, DelegationId),
 
     /// Walks a list to its end in pages of this size. Cursors are the engine's own business and are not compared.
     List {
         tenant: TenantId,
-        list: List,
+        list: ListStep,
         limit: usize,
     },
     /// Reads a list from a cursor that no store ever gave out.
     WrongCursor {
         tenant: TenantId,
-        list: List,
+        list: ListStep,
     },
 }
 
 #[derive(Debug, Clone)]
-pub enum List {
+pub enum ListStep {
     Accounts,
     Runtimes(Option<AgentId>),
     Keys(KeyKind, Option<UserId>),

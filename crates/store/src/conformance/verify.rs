@@ -6,32 +6,32 @@ use attache_protocol::{
     AgentId, EventKind, RunId, TenantId, Timestamp,
     log::{hex, unhex},
     rules::{
-        permission::State,
-        quota::Day,
-        run::{Status, Waiting, Waits, next_deadline},
+        permission::PermissionState,
+        quota::UtcDay,
+        run::{RunStatus, RunWaits, WaitReason, next_deadline},
     },
     wire::{
-        ask::AskState,
         delivery::{DeliveryKind, DeliveryState},
+        input_request::WorkerRequestState,
     },
 };
 
 use super::{
-    answer::Value,
-    known::Known,
-    step::{List, Step},
+    generator_state::GeneratorState,
+    step::{ListStep, StoreStep},
+    step_result::StepValue,
 };
 use crate::{
-    Asks as _, Store as _,
-    memory::Memory,
+    Store as _, WorkerRequestStore as _,
+    memory::MemoryStore,
     record::{
-        AgentRef, KeyKind, LogPage, Outlined, Page, RunEvents, RunFilter, RunRecord,
-        ask::{Ask, PermissionFilter},
+        AgentRef, KeyKind, LogPage, OutlineScope, Pagination, RunEvents, RunFilter, RunRecord,
         channel::ChannelFilter,
         delegation::DelegationFilter,
-        delivery::{Delivery, DeliveryFilter},
-        people::UserRef,
+        delivery::{DeliveryFilter, DeliveryRecord},
         task::TaskFilter,
+        user::UserRef,
+        worker_request::{PermissionFilter, WorkerRequestRecord},
     },
 };
 
@@ -42,149 +42,151 @@ const ALL: usize = 100_000;
 const NEVER: Timestamp = Timestamp::from_millis(i64::MAX / 2);
 
 /// Reads that show everything a sequence made.
-pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
+pub(super) fn reads(known: &GeneratorState, at: Option<Timestamp>) -> Vec<StoreStep> {
     let Some(tenant) = known.tenant else { return Vec::new() };
-    let list = |list| Step::List { tenant, list, limit: ALL };
+    let list = |list| StoreStep::List { tenant, list, limit: ALL };
     let mut reads = vec![
-        Step::Live(tenant),
-        Step::Clock,
-        Step::Log { tenant, after: 0, limit: ALL },
-        list(List::Accounts),
-        list(List::Runtimes(None)),
-        list(List::Keys(KeyKind::Api, None)),
-        list(List::Keys(KeyKind::Session, None)),
-        list(List::Conversations),
+        StoreStep::Live(tenant),
+        StoreStep::Clock,
+        StoreStep::Log { tenant, after: 0, limit: ALL },
+        list(ListStep::Accounts),
+        list(ListStep::Runtimes(None)),
+        list(ListStep::Keys(KeyKind::Api, None)),
+        list(ListStep::Keys(KeyKind::Session, None)),
+        list(ListStep::Conversations),
         // In small pages once, so that cursors meet every kind of row.
-        Step::List { tenant, list: List::Runs(RunFilter::default()), limit: 7 },
-        list(List::Channels(ChannelFilter::default())),
-        list(List::Permissions(PermissionFilter::default())),
-        list(List::Grants),
-        Step::PendingPermissions(tenant),
-        list(List::Users),
-        list(List::Deliveries(DeliveryFilter::default())),
-        list(List::Delegations(DelegationFilter::default())),
-        Step::DueDeliveries { at: NEVER, limit: ALL },
-        Step::AccessRules(tenant),
+        StoreStep::List { tenant, list: ListStep::Runs(RunFilter::default()), limit: 7 },
+        list(ListStep::Channels(ChannelFilter::default())),
+        list(ListStep::Permissions(PermissionFilter::default())),
+        list(ListStep::Grants),
+        StoreStep::PendingPermissions(tenant),
+        list(ListStep::Users),
+        list(ListStep::Deliveries(DeliveryFilter::default())),
+        list(ListStep::Delegations(DelegationFilter::default())),
+        StoreStep::DueDeliveries { at: NEVER, limit: ALL },
+        StoreStep::AccessRules(tenant),
         every_day(tenant),
     ];
-    reads.extend(known.agents.iter().map(|agent| Step::List { tenant, list: tasks_of(*agent), limit: 7 }));
-    reads.extend(known.pushes.iter().map(|run| Step::PushConfigs(tenant, *run)));
-    reads.extend(known.users.iter().map(|user| Step::User(tenant, UserRef::Id(*user))));
-    reads.extend(known.keys.iter().map(|key| Step::KeyCredential(*key)));
+    reads.extend(known.agents.iter().map(|agent| StoreStep::List { tenant, list: tasks_of(*agent), limit: 7 }));
+    reads.extend(known.pushes.iter().map(|run| StoreStep::PushConfigs(tenant, *run)));
+    reads.extend(known.users.iter().map(|user| StoreStep::User(tenant, UserRef::Id(*user))));
+    reads.extend(known.keys.iter().map(|key| StoreStep::KeyCredential(*key)));
     if let Some(at) = at {
-        reads.push(Step::Quotas(tenant, at));
-        reads.push(Step::Quotas(tenant, Day(Day::of(at).0 - 1).begins_at()));
-        reads.push(Step::DueDeliveries { at, limit: ALL });
+        reads.push(StoreStep::Quotas(tenant, at));
+        reads.push(StoreStep::Quotas(tenant, UtcDay(UtcDay::of(at).0 - 1).begins_at()));
+        reads.push(StoreStep::DueDeliveries { at, limit: ALL });
     }
     for (channel, _) in &known.channels {
         let channel = *channel;
-        reads.push(Step::ChannelEvents { tenant, channel, after: 0, limit: ALL });
-        reads.push(Step::Frames { channel, after: 0, limit: ALL });
-        reads.push(Step::Follows(channel));
+        reads.push(StoreStep::ChannelEvents { tenant, channel, after: 0, limit: ALL });
+        reads.push(StoreStep::Frames { channel, after: 0, limit: ALL });
+        reads.push(StoreStep::Follows(channel));
     }
-    reads.extend(known.follows.iter().map(|(_, run)| Step::Follower(*run)));
-    reads.extend(known.asks.iter().map(|ask| Step::Asked(tenant, *ask)));
-    reads.extend(known.inputs.iter().map(|(run, input)| Step::Input(*run, *input)));
-    reads.extend(known.agents.iter().map(|agent| Step::Account(tenant, AgentRef::Id(*agent))));
-    reads.push(Step::Peers);
-    reads.extend(known.agents.iter().flat_map(|agent| [Step::Peer(tenant, *agent), Step::OpenPeerTasks(*agent)]));
-    reads.extend(known.runs.iter().map(|run| Step::PeerTask(tenant, *run)));
-    reads.extend(known.secrets.iter().map(|secret| Step::Credential(*secret)));
+    reads.extend(known.follows.iter().map(|(_, run)| StoreStep::Follower(*run)));
+    reads.extend(known.asks.iter().map(|ask| StoreStep::Asked(tenant, *ask)));
+    reads.extend(known.inputs.iter().map(|(run, input)| StoreStep::Input(*run, *input)));
+    reads.extend(known.agents.iter().map(|agent| StoreStep::Account(tenant, AgentRef::Id(*agent))));
+    reads.push(StoreStep::Peers);
+    reads.extend(
+        known.agents.iter().flat_map(|agent| [StoreStep::Peer(tenant, *agent), StoreStep::OpenPeerTasks(*agent)]),
+    );
+    reads.extend(known.runs.iter().map(|run| StoreStep::PeerTask(tenant, *run)));
+    reads.extend(known.secrets.iter().map(|secret| StoreStep::Credential(*secret)));
     if let Some(at) = at {
-        reads.extend(known.requests.iter().map(|(code, _)| Step::PairingRequest(*code, at)));
+        reads.extend(known.requests.iter().map(|(code, _)| StoreStep::PairingRequest(*code, at)));
     }
-    reads.extend(known.runs.iter().map(|run| Step::RunEvents { tenant, run: *run, after: 0, limit: ALL }));
-    for shown in [Outlined::Everything, Outlined::Artifacts] {
-        reads.extend(known.runs.iter().map(|run| Step::RunOutline { tenant, run: *run, upto: i64::MAX, shown }));
+    reads.extend(known.runs.iter().map(|run| StoreStep::RunEvents { tenant, run: *run, after: 0, limit: ALL }));
+    for shown in [OutlineScope::Everything, OutlineScope::Artifacts] {
+        reads.extend(known.runs.iter().map(|run| StoreStep::RunOutline { tenant, run: *run, upto: i64::MAX, shown }));
     }
-    reads.extend(known.conversations.iter().map(|conversation| Step::Conversation(tenant, *conversation)));
+    reads.extend(known.conversations.iter().map(|conversation| StoreStep::Conversation(tenant, *conversation)));
     for conversation in known.filled.iter().chain(known.conversations.last()) {
-        reads.push(list(List::Messages(*conversation)));
-        reads.push(list(List::Artifacts(conversation.workspace())));
+        reads.push(list(ListStep::Messages(*conversation)));
+        reads.push(list(ListStep::Artifacts(conversation.workspace())));
     }
-    reads.push(Step::UnusedBlobs(known.blobs.clone()));
+    reads.push(StoreStep::UnusedBlobs(known.blobs.clone()));
     reads.extend(known.runs.last().into_iter().flat_map(|run| strange_reads(known, *run)));
     reads
 }
 
-fn tasks_of(agent: AgentId) -> List {
-    List::Tasks(TaskFilter { agent, of: None, conversation: None, state: None, after: None })
+fn tasks_of(agent: AgentId) -> ListStep {
+    ListStep::Tasks(TaskFilter { agent, of: None, conversation: None, state: None, after: None })
 }
 
-fn every_day(tenant: TenantId) -> Step {
-    Step::Usage { tenant, first: Day(0), last: Day::of(NEVER) }
+fn every_day(tenant: TenantId) -> StoreStep {
+    StoreStep::Usage { tenant, first: UtcDay(0), last: UtcDay::of(NEVER) }
 }
 
 /// Reads by another tenant, or by one that does not exist.
-fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
+fn strange_reads(known: &GeneratorState, run: RunId) -> Vec<StoreStep> {
     let tenant = known.neighbour.unwrap_or_else(|| TenantId::from_uuid(run.uuid()));
-    let list = |list| Step::List { tenant, list, limit: ALL };
+    let list = |list| StoreStep::List { tenant, list, limit: ALL };
     let mut reads = vec![
-        Step::Run(tenant, run),
-        Step::PeerTask(tenant, run),
-        Step::RunEvents { tenant, run, after: 0, limit: ALL },
-        Step::RunOutline { tenant, run, upto: 2, shown: Outlined::Everything },
-        Step::Live(tenant),
-        Step::Log { tenant, after: 0, limit: ALL },
-        list(List::Runs(RunFilter::default())),
-        list(List::Accounts),
-        list(List::Runtimes(None)),
-        list(List::Keys(KeyKind::Api, None)),
-        list(List::Keys(KeyKind::Session, None)),
-        list(List::Conversations),
-        list(List::Channels(ChannelFilter::default())),
-        list(List::Permissions(PermissionFilter::default())),
-        list(List::Grants),
-        Step::PendingPermissions(tenant),
-        Step::Follower(RunId::from_uuid(tenant.uuid())),
-        list(List::Users),
-        list(List::Deliveries(DeliveryFilter::default())),
-        list(List::Delegations(DelegationFilter::default())),
-        Step::AccessRules(tenant),
-        Step::Quotas(tenant, Timestamp::default()),
+        StoreStep::Run(tenant, run),
+        StoreStep::PeerTask(tenant, run),
+        StoreStep::RunEvents { tenant, run, after: 0, limit: ALL },
+        StoreStep::RunOutline { tenant, run, upto: 2, shown: OutlineScope::Everything },
+        StoreStep::Live(tenant),
+        StoreStep::Log { tenant, after: 0, limit: ALL },
+        list(ListStep::Runs(RunFilter::default())),
+        list(ListStep::Accounts),
+        list(ListStep::Runtimes(None)),
+        list(ListStep::Keys(KeyKind::Api, None)),
+        list(ListStep::Keys(KeyKind::Session, None)),
+        list(ListStep::Conversations),
+        list(ListStep::Channels(ChannelFilter::default())),
+        list(ListStep::Permissions(PermissionFilter::default())),
+        list(ListStep::Grants),
+        StoreStep::PendingPermissions(tenant),
+        StoreStep::Follower(RunId::from_uuid(tenant.uuid())),
+        list(ListStep::Users),
+        list(ListStep::Deliveries(DeliveryFilter::default())),
+        list(ListStep::Delegations(DelegationFilter::default())),
+        StoreStep::AccessRules(tenant),
+        StoreStep::Quotas(tenant, Timestamp::default()),
         every_day(tenant),
     ];
-    reads.push(Step::PushConfigs(tenant, run));
-    reads.extend(known.delegations.last().map(|delegation| Step::Delegation(tenant, *delegation)));
+    reads.push(StoreStep::PushConfigs(tenant, run));
+    reads.extend(known.delegations.last().map(|delegation| StoreStep::Delegation(tenant, *delegation)));
     reads.extend(known.agents.last().map(|agent| list(tasks_of(*agent))));
-    reads.extend(known.users.last().map(|user| Step::User(tenant, UserRef::Id(*user))));
-    reads.extend(known.deliveries.last().map(|delivery| Step::Delivery(tenant, *delivery)));
+    reads.extend(known.users.last().map(|user| StoreStep::User(tenant, UserRef::Id(*user))));
+    reads.extend(known.deliveries.last().map(|delivery| StoreStep::Delivery(tenant, *delivery)));
     if let Some((channel, _)) = known.channels.last() {
-        reads.push(Step::Channel(tenant, *channel));
-        reads.push(Step::ChannelEvents { tenant, channel: *channel, after: 0, limit: ALL });
+        reads.push(StoreStep::Channel(tenant, *channel));
+        reads.push(StoreStep::ChannelEvents { tenant, channel: *channel, after: 0, limit: ALL });
     }
-    reads.extend(known.permissions.last().map(|permission| Step::Permission(tenant, *permission)));
-    reads.extend(known.asks.last().map(|ask| Step::Asked(tenant, *ask)));
-    reads.extend(known.agents.last().map(|agent| Step::Account(tenant, AgentRef::Id(*agent))));
-    reads.extend(known.agents.last().map(|agent| Step::Peer(tenant, *agent)));
-    reads.extend(known.runtimes.last().map(|runtime| Step::Runtime(tenant, *runtime)));
-    reads.extend(known.artifacts.last().map(|artifact| Step::Artifact(tenant, *artifact)));
+    reads.extend(known.permissions.last().map(|permission| StoreStep::Permission(tenant, *permission)));
+    reads.extend(known.asks.last().map(|ask| StoreStep::Asked(tenant, *ask)));
+    reads.extend(known.agents.last().map(|agent| StoreStep::Account(tenant, AgentRef::Id(*agent))));
+    reads.extend(known.agents.last().map(|agent| StoreStep::Peer(tenant, *agent)));
+    reads.extend(known.runtimes.last().map(|runtime| StoreStep::Runtime(tenant, *runtime)));
+    reads.extend(known.artifacts.last().map(|artifact| StoreStep::Artifact(tenant, *artifact)));
     if let Some(conversation) = known.conversations.last() {
-        reads.push(Step::Conversation(tenant, *conversation));
-        reads.push(list(List::Messages(*conversation)));
-        reads.push(list(List::Artifacts(conversation.workspace())));
+        reads.push(StoreStep::Conversation(tenant, *conversation));
+        reads.push(list(ListStep::Messages(*conversation)));
+        reads.push(list(ListStep::Artifacts(conversation.workspace())));
     }
     reads
 }
 
 /// The promise that an answer breaks, if any. `swept` is the time of the sweep before.
-pub(super) fn broken(step: &Step, value: &Value, swept: Option<Timestamp>) -> Option<String> {
+pub(super) fn broken(step: &StoreStep, value: &StepValue, swept: Option<Timestamp>) -> Option<String> {
     match (step, value) {
-        (_, Value::Log(page)) => broken_chain(page),
-        (_, Value::RunEvents(events)) => broken_stream(events),
-        (_, Value::Frames(frames)) => {
+        (_, StepValue::Log(page)) => broken_chain(page),
+        (_, StepValue::RunEvents(events)) => broken_stream(events),
+        (_, StepValue::Frames(frames)) => {
             broken_count(frames.floor, frames.frames.iter().map(|(seq, _)| *seq), frames.head)
         }
-        (_, Value::ChannelEvents(events)) => {
+        (_, StepValue::ChannelEvents(events)) => {
             broken_count(events.floor, events.events.iter().map(|event| event.seq), events.last_seq)
         }
-        (_, Value::Deliveries(pages)) => pages.iter().flatten().find_map(astray),
-        (_, Value::Tasks(pages)) => out_of_order(pages),
-        (Step::OpenPeerTasks(agent), Value::PeerTasks(tasks)) => {
+        (_, StepValue::Deliveries(pages)) => pages.iter().flatten().find_map(astray),
+        (_, StepValue::Tasks(pages)) => out_of_order(pages),
+        (StoreStep::OpenPeerTasks(agent), StepValue::PeerTasks(tasks)) => {
             let foreign = tasks.iter().find(|task| task.agent != *agent)?;
             Some(format!("{foreign:?} is not of {agent}"))
         }
-        (Step::List { tenant, .. }, Value::Runs(pages)) => {
+        (StoreStep::List { tenant, .. }, StepValue::Runs(pages)) => {
             let runs = || pages.iter().flatten();
             runs().find_map(|run| overdue(run, swept)).or_else(|| {
                 let foreign = runs().find(|run| run.tenant != *tenant)?;
@@ -196,7 +198,7 @@ pub(super) fn broken(step: &Step, value: &Value, swept: Option<Timestamp>) -> Op
 }
 
 /// A delivery that waits for nothing, or that is tried though nobody waits for it.
-fn astray(delivery: &Delivery) -> Option<String> {
+fn astray(delivery: &DeliveryRecord) -> Option<String> {
     let is_push = delivery.kind == DeliveryKind::TaskUpdated;
     if is_push != delivery.config.is_some() || is_push != delivery.seq.is_some() {
         return Some(format!("{delivery:?} is a push or it is not"));
@@ -224,23 +226,23 @@ fn broken_count(floor: i64, seqs: impl Iterator<Item = i64>, last: i64) -> Optio
 }
 
 /// A claimed run waits for exactly its open questions, and no other run has any.
-pub(super) async fn unbalanced(model: &Memory, known: &Known) -> Option<String> {
+pub(super) async fn unbalanced(model: &MemoryStore, known: &GeneratorState) -> Option<String> {
     let tenant = known.tenant?;
-    let all = || Page { limit: ALL, cursor: None };
+    let all = || Pagination { limit: ALL, cursor: None };
     let runs = model.runs(tenant, RunFilter::default(), all()).await.ok()?.items;
-    let pending = PermissionFilter { state: Some(State::Pending), ..PermissionFilter::default() };
+    let pending = PermissionFilter { state: Some(PermissionState::Pending), ..PermissionFilter::default() };
     let mut open: BTreeMap<RunId, (u32, u32)> = BTreeMap::new();
     for permission in model.permissions(tenant, pending, all()).await.ok()?.items {
         open.entry(permission.run).or_default().0 += 1;
     }
     for ask in &known.asks {
-        let asked = model.asked(tenant, *ask).await.ok();
-        let waits = |ask: &Ask| ask.what.waiting().filter(|_| ask.state == AskState::Pending);
+        let asked = model.worker_request(tenant, *ask).await.ok();
+        let waits = |ask: &WorkerRequestRecord| ask.what.waiting().filter(|_| ask.state == WorkerRequestState::Pending);
         if let Some((run, what)) = asked.and_then(|ask| Some((ask.run, waits(&ask)?))) {
             let (approvals, inputs) = open.entry(run).or_default();
             *match what {
-                Waiting::Approval => approvals,
-                Waiting::Input => inputs,
+                WaitReason::Approval => approvals,
+                WaitReason::Input => inputs,
             } += 1;
         }
     }
@@ -294,10 +296,10 @@ fn overdue(run: &RunRecord, swept: Option<Timestamp>) -> Option<String> {
     }
     // A question that expires in a sweep, perhaps in the moment it was asked, may leave a run whose time-out has passed; the
     // next sweep sees to it.
-    let waited = run.state.claim().filter(|claim| claim.waits != Waits::default());
+    let waited = run.state.claim().filter(|claim| claim.waits != RunWaits::default());
     let deadline = waited.map_or_else(|| next_deadline(&run.state), |claim| Some(claim.lease_until));
     let (deadline, swept) = (deadline?, swept?);
-    let late = run.state.status() == Status::Running && deadline <= swept;
+    let late = run.state.status() == RunStatus::Running && deadline <= swept;
     late.then(|| format!("{} still runs after a sweep at {swept}; its deadline was {deadline}", run.id))
 }
 
@@ -306,9 +308,9 @@ mod tests {
     use attache_protocol::{Json, env::Env, log::GENESIS, wire::event::Event};
 
     use super::*;
-    use crate::{Context, record::NewConversation};
+    use crate::{WriteContext, record::NewConversation};
 
-    fn stream(kinds: &[&str], status: Status) -> RunEvents {
+    fn stream(kinds: &[&str], status: RunStatus) -> RunEvents {
         let at = Timestamp::default();
         let events = kinds.iter().zip(1..).map(|(kind, seq)| Event {
             seq,
@@ -323,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_stream_has_no_gaps_and_ends_with_its_end() {
-        let whole = stream(&["task.created", "task.claimed", "task.failed"], Status::Failed);
+        let whole = stream(&["task.created", "task.claimed", "task.failed"], RunStatus::Failed);
         assert_eq!(broken_stream(&whole), None);
         let mut gap = whole.clone();
         gap.events.remove(1);
@@ -332,10 +334,10 @@ mod tests {
         short.events.pop();
         assert_eq!(broken_stream(&short), Some("the stream ends at 2, but its last seq is 3".to_owned()));
         for wrong in [
-            stream(&["task.created", "task.failed", "task.chunk"], Status::Failed),
-            stream(&["task.created", "task.failed", "task.failed"], Status::Failed),
-            stream(&["task.created", "task.chunk"], Status::Completed),
-            stream(&["task.created", "task.completed"], Status::Running),
+            stream(&["task.created", "task.failed", "task.chunk"], RunStatus::Failed),
+            stream(&["task.created", "task.failed", "task.failed"], RunStatus::Failed),
+            stream(&["task.created", "task.chunk"], RunStatus::Completed),
+            stream(&["task.created", "task.completed"], RunStatus::Running),
         ] {
             assert!(broken_stream(&wrong).is_some(), "{wrong:?}");
         }
@@ -343,13 +345,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_changed_added_or_removed_row_breaks_the_chain() {
-        let (store, env) = (Memory::new(), Env::seeded(1));
+        let (store, env) = (MemoryStore::new(), Env::seeded(1));
         let tenant = env.tenant_id();
         store.ensure_tenant(tenant, "t", Timestamp::default()).await.unwrap();
         for name in ["one", "two"] {
             let conversation =
                 NewConversation { id: env.conversation_id(), title: Some(name.to_owned()), metadata: None };
-            let context = Context::new(tenant, "system", Timestamp::default());
+            let context = WriteContext::new(tenant, "system", Timestamp::default());
             store.create_conversation(context, conversation).await.unwrap();
         }
         let page = store.log(tenant, 0, 10).await.unwrap();

@@ -6,11 +6,11 @@ use attache_protocol::{
 };
 use serde::Serialize;
 
-use super::Entry;
+use super::LogEntry;
 use crate::record::channel::NewChannel;
 
 #[derive(Serialize)]
-struct Connected<'a> {
+struct ChannelConnectedData<'a> {
     channel_id: ChannelId,
     transport: Transport,
     peer_role: PeerRole,
@@ -18,32 +18,32 @@ struct Connected<'a> {
 }
 
 #[derive(Serialize)]
-struct Disconnected<'a> {
+struct ChannelDisconnectedData<'a> {
     channel_id: ChannelId,
     reason: &'a str,
 }
 
 #[derive(Serialize)]
-struct Resumed {
+struct ChannelResumedData {
     channel_id: ChannelId,
     last_seq: i64,
 }
 
 #[derive(Serialize)]
-struct Message<'a> {
+struct ChannelMessageData<'a> {
     channel_id: ChannelId,
     message: &'a Json,
 }
 
 #[derive(Serialize)]
-struct Forwarded {
+struct PermissionForwardedData {
     channel_id: ChannelId,
     permission_request_id: PermissionId,
     task_run_id: RunId,
 }
 
 #[derive(Serialize)]
-struct Returned {
+struct PermissionReturnedData {
     channel_id: ChannelId,
     permission_request_id: PermissionId,
     task_run_id: RunId,
@@ -56,30 +56,36 @@ pub(crate) mod reason {
     pub(crate) const REPLACED: &str = "replaced";
 }
 
-pub(crate) fn connected(new: &NewChannel) -> Entry {
+pub(crate) fn connected(new: &NewChannel) -> LogEntry {
     let NewChannel { id, transport, peer_role, account_ref, .. } = new;
-    let row = Connected { channel_id: *id, transport: *transport, peer_role: *peer_role, account_ref };
+    let row = ChannelConnectedData { channel_id: *id, transport: *transport, peer_role: *peer_role, account_ref };
     (EventKind::ChannelConnected, Json::of(&row))
 }
 
-pub(crate) fn disconnected(channel: ChannelId, reason: &str) -> Entry {
-    (EventKind::ChannelDisconnected, Json::of(&Disconnected { channel_id: channel, reason }))
+pub(crate) fn disconnected(channel: ChannelId, reason: &str) -> LogEntry {
+    (EventKind::ChannelDisconnected, Json::of(&ChannelDisconnectedData { channel_id: channel, reason }))
 }
 
-pub(crate) fn resumed(channel: ChannelId, last_seq: i64) -> Entry {
-    (EventKind::ChannelResumed, Json::of(&Resumed { channel_id: channel, last_seq }))
+pub(crate) fn resumed(channel: ChannelId, last_seq: i64) -> LogEntry {
+    (EventKind::ChannelResumed, Json::of(&ChannelResumedData { channel_id: channel, last_seq }))
 }
 
-pub(crate) fn message(channel: ChannelId, message: &Json) -> Entry {
-    (EventKind::ChannelMessage, Json::of(&Message { channel_id: channel, message }))
+pub(crate) fn message(channel: ChannelId, message: &Json) -> LogEntry {
+    (EventKind::ChannelMessage, Json::of(&ChannelMessageData { channel_id: channel, message }))
 }
 
-pub(crate) fn permission_forwarded(channel: ChannelId, permission: PermissionId, run: RunId) -> Entry {
-    let row = Forwarded { channel_id: channel, permission_request_id: permission, task_run_id: run };
+pub(crate) fn permission_forwarded(channel: ChannelId, permission: PermissionId, run: RunId) -> LogEntry {
+    let row = PermissionForwardedData { channel_id: channel, permission_request_id: permission, task_run_id: run };
     (EventKind::ChannelPermissionForwarded, Json::of(&row))
 }
 
-pub(crate) fn permission_returned(channel: ChannelId, permission: PermissionId, run: RunId, approved: bool) -> Entry {
-    let row = Returned { channel_id: channel, permission_request_id: permission, task_run_id: run, approved };
+pub(crate) fn permission_returned(
+    channel: ChannelId,
+    permission: PermissionId,
+    run: RunId,
+    approved: bool,
+) -> LogEntry {
+    let row =
+        PermissionReturnedData { channel_id: channel, permission_request_id: permission, task_run_id: run, approved };
     (EventKind::ChannelPermissionReturned, Json::of(&row))
 }

@@ -1,25 +1,25 @@
 //! What the log says of delegations.
 
-use attache_protocol::{DelegationId, EventKind, Json, rules::delegation::Status};
+use attache_protocol::{DelegationId, EventKind, Json, rules::delegation::DelegationStatus};
 use serde::Serialize;
 
-use super::Entry;
+use super::LogEntry;
 
 #[derive(Serialize)]
-struct Changed {
+struct DelegationChangedData {
     delegation_id: DelegationId,
-    status: Status,
+    status: DelegationStatus,
 }
 
 #[derive(Serialize)]
-struct Delegation {
+struct DelegationCancelData {
     delegation_id: DelegationId,
 }
 
-pub(crate) fn changed(delegation: DelegationId, status: Status) -> Entry {
-    (EventKind::DelegationChanged, Json::of(&Changed { delegation_id: delegation, status }))
+pub(crate) fn changed(delegation: DelegationId, status: DelegationStatus) -> LogEntry {
+    (EventKind::DelegationChanged, Json::of(&DelegationChangedData { delegation_id: delegation, status }))
 }
 
-pub(crate) fn cancel_requested(delegation: DelegationId) -> Entry {
-    (EventKind::DelegationCancelRequested, Json::of(&Delegation { delegation_id: delegation }))
+pub(crate) fn cancel_requested(delegation: DelegationId) -> LogEntry {
+    (EventKind::DelegationCancelRequested, Json::of(&DelegationCancelData { delegation_id: delegation }))
 }

@@ -3,23 +3,23 @@
 use attache_protocol::{DelegationId, EventKind, Json, KeyId, Timestamp, TunnelId, UserId, wire::key::Role};
 use serde::Serialize;
 
-use super::Entry;
-use crate::record::{AuditEvent, Key, KeyKind};
+use super::LogEntry;
+use crate::record::{AuditEvent, KeyKind, KeyRecord};
 
 #[derive(Serialize)]
-struct NamedKey<'a> {
+struct KeyCreatedData<'a> {
     key_id: KeyId,
     name: &'a str,
     role: Role,
 }
 
 #[derive(Serialize)]
-struct RevokedKey {
+struct KeyRevokedData {
     key_id: KeyId,
 }
 
 #[derive(Serialize)]
-struct OpenedSession<'a> {
+struct SessionOpenedData<'a> {
     session_id: KeyId,
     user_id: Option<UserId>,
     role: Role,
@@ -29,19 +29,19 @@ struct OpenedSession<'a> {
 }
 
 #[derive(Serialize)]
-struct EndedSession {
+struct SessionEndedData {
     session_id: KeyId,
 }
 
 #[derive(Serialize)]
-struct LoginLink {
+struct LoginLinkData {
     user_id: Option<UserId>,
     role: Role,
     expires_at: Timestamp,
 }
 
 #[derive(Serialize)]
-struct OpenedTunnel {
+struct TunnelOpenedData {
     tunnel_id: TunnelId,
     delegation_id: DelegationId,
     expires_at: Timestamp,
@@ -49,17 +49,17 @@ struct OpenedTunnel {
 }
 
 #[derive(Serialize)]
-struct ClosedTunnel {
+struct TunnelClosedData {
     tunnel_id: TunnelId,
     delegation_id: DelegationId,
     bytes: u64,
 }
 
-pub(crate) fn created(key: &Key) -> Entry {
+pub(crate) fn created(key: &KeyRecord) -> LogEntry {
     match &key.opening {
-        None => (EventKind::KeyCreated, Json::of(&NamedKey { key_id: key.id, name: &key.name, role: key.role })),
+        None => (EventKind::KeyCreated, Json::of(&KeyCreatedData { key_id: key.id, name: &key.name, role: key.role })),
         Some(opening) => {
-            let row = OpenedSession {
+            let row = SessionOpenedData {
                 session_id: key.id,
                 user_id: key.user,
                 role: key.role,
@@ -71,24 +71,25 @@ pub(crate) fn created(key: &Key) -> Entry {
     }
 }
 
-pub(crate) fn revoked(key: &Key) -> Entry {
+pub(crate) fn revoked(key: &KeyRecord) -> LogEntry {
     match key.kind() {
-        KeyKind::Api => (EventKind::KeyRevoked, Json::of(&RevokedKey { key_id: key.id })),
-        KeyKind::Session => (EventKind::SessionEnded, Json::of(&EndedSession { session_id: key.id })),
+        KeyKind::Api => (EventKind::KeyRevoked, Json::of(&KeyRevokedData { key_id: key.id })),
+        KeyKind::Session => (EventKind::SessionEnded, Json::of(&SessionEndedData { session_id: key.id })),
     }
 }
 
-pub(crate) fn event(event: &AuditEvent) -> Entry {
+pub(crate) fn event(event: &AuditEvent) -> LogEntry {
     match *event {
         AuditEvent::LoginLinkCreated { user, role, expires_at } => {
-            (EventKind::LoginLinkCreated, Json::of(&LoginLink { user_id: user, role, expires_at }))
+            (EventKind::LoginLinkCreated, Json::of(&LoginLinkData { user_id: user, role, expires_at }))
         }
         AuditEvent::TunnelOpened { tunnel, delegation, expires_at, max_bytes } => {
-            let row = OpenedTunnel { tunnel_id: tunnel, delegation_id: delegation, expires_at, max_bytes };
+            let row = TunnelOpenedData { tunnel_id: tunnel, delegation_id: delegation, expires_at, max_bytes };
             (EventKind::TunnelOpened, Json::of(&row))
         }
-        AuditEvent::TunnelClosed { tunnel, delegation, bytes } => {
-            (EventKind::TunnelClosed, Json::of(&ClosedTunnel { tunnel_id: tunnel, delegation_id: delegation, bytes }))
-        }
+        AuditEvent::TunnelClosed { tunnel, delegation, bytes } => (
+            EventKind::TunnelClosed,
+            Json::of(&TunnelClosedData { tunnel_id: tunnel, delegation_id: delegation, bytes }),
+        ),
     }
 }

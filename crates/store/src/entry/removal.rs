@@ -3,7 +3,7 @@
 use attache_protocol::{AgentId, ConversationId, EventKind, Json, RunId};
 use serde::Serialize;
 
-use super::Entry;
+use super::LogEntry;
 use crate::record::Class;
 
 #[derive(Serialize)]
@@ -29,21 +29,21 @@ struct Conversation {
 }
 
 /// Retention removed so many of them.
-pub(crate) fn by_age(class: Class, count: u64) -> Entry {
+pub(crate) fn by_age(class: Class, count: u64) -> LogEntry {
     (EventKind::DataRemoved, Json::of(&ByAge { class: class.as_str(), count }))
 }
 
 /// Somebody deleted a run.
-pub(crate) fn task_deleted(run: RunId, agent: AgentId) -> Entry {
+pub(crate) fn task_deleted(run: RunId, agent: AgentId) -> LogEntry {
     (EventKind::TaskDeleted, Json::of(&Run { task_run_id: run, agent_id: agent }))
 }
 
 /// A run that had not ended cannot be read, and was failed.
-pub(crate) fn task_damaged(run: RunId) -> Entry {
+pub(crate) fn task_damaged(run: RunId) -> LogEntry {
     (EventKind::TaskDamaged, Json::of(&Damaged { task_run_id: run }))
 }
 
 /// Somebody deleted a conversation with its runs.
-pub(crate) fn conversation_deleted(conversation: ConversationId) -> Entry {
+pub(crate) fn conversation_deleted(conversation: ConversationId) -> LogEntry {
     (EventKind::ConversationDeleted, Json::of(&Conversation { conversation_id: conversation }))
 }

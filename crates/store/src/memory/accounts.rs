@@ -2,27 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use attache_protocol::{AgentId, TenantId, rules::run::Command, wire::runtime::RuntimeState};
+use attache_protocol::{AgentId, TenantId, rules::run::RunCommand, wire::runtime::RuntimeState};
 
 use super::{
-    page::{self, Name, Order},
-    state::State,
+    page::{self, NameCursor, PageOrder},
+    state::ModelState,
 };
 use crate::{
-    Context, Error, Result, Woken, entry, outcome,
-    record::{Account, AccountPatch, AgentRef, Listed, NewAccount, Page, RuntimeKind},
+    Error, Result, WakeHint, WriteContext, entry, outcome,
+    record::{AccountPatch, AccountRecord, AgentRef, ListPage, NewAccount, Pagination, RuntimeKind},
 };
 
 const ARCHIVED: &str = "agent archived";
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    pub(super) fn create_account(&mut self, context: &Context, new: NewAccount) -> Result<Account> {
+impl ModelState {
+    pub(super) fn create_account(&mut self, context: &WriteContext, new: NewAccount) -> Result<AccountRecord> {
         self.known_tenant(context.tenant)?;
         self.free_name(context.tenant, &new.name, None)?;
         let NewAccount { id, name, description, instructions, skills, a2a, approvals, callers, run_timeout } = new;
-        let account = Account {
+        let account = AccountRecord {
             id,
             tenant: context.tenant,
             name,
@@ -45,10 +45,10 @@ impl State {
 
     pub(super) fn update_account(
         &mut self,
-        context: &Context,
+        context: &WriteContext,
         agent: &AgentRef,
         patch: AccountPatch,
-    ) -> Result<Account> {
+    ) -> Result<AccountRecord> {
         let id = self.living_agent(context.tenant, agent)?.id;
         if let Some(name) = &patch.name {
             self.free_name(context.tenant, name, Some(id))?;
@@ -76,16 +76,16 @@ impl State {
     }
 
     /// The key that an agent was registered with acts for its owner, and ends when that is somebody else.
-    fn end_agent_keys(&mut self, context: &Context, agent: AgentId) {
+    fn end_agent_keys(&mut self, context: &WriteContext, agent: AgentId) {
         let active = self.active_runtime(agent).filter(|id| self.runtimes[id].kind == RuntimeKind::AgentKey);
         if let Some(runtime) = active {
             self.end_runtime(runtime, RuntimeState::Revoked, &context.actor, context.at);
         }
         self.revoke_keys(context, |stored| stored.key.agent == Some(agent));
-        self.woken.push(Woken::Runtime(agent));
+        self.woken.push(WakeHint::Runtime(agent));
     }
 
-    pub(super) fn archive_account(&mut self, context: &Context, agent: &AgentRef) -> Result<Account> {
+    pub(super) fn archive_account(&mut self, context: &WriteContext, agent: &AgentRef) -> Result<AccountRecord> {
         let account = self.agent(context.tenant, agent)?;
         let id = account.id;
         if account.archived_at.is_some() {
@@ -99,7 +99,7 @@ impl State {
             let record = &self.runs[place].record;
             if record.agent == id && !record.state.status().is_terminal() {
                 let transition = self
-                    .judge(place, &Command::Cancel { outcome: outcome::NO_DIGEST }, context.at)
+                    .judge(place, &RunCommand::Cancel { outcome: outcome::NO_DIGEST }, context.at)
                     .expect("a live run can be cancelled");
                 self.cancel(place, transition, Some(ARCHIVED), context);
             }
@@ -107,30 +107,30 @@ impl State {
         self.accounts.get_mut(&id).expect("it was just found").archived_at = Some(context.at);
         self.append(context.tenant, context.at, &context.actor, entry::agent_archived(id));
         if self.no_peer(id).is_err() {
-            self.woken.push(Woken::Peers);
+            self.woken.push(WakeHint::Peers);
         }
         Ok(self.shown_account(id))
     }
 
-    pub(super) fn account(&self, tenant: TenantId, agent: &AgentRef) -> Result<Account> {
+    pub(super) fn account(&self, tenant: TenantId, agent: &AgentRef) -> Result<AccountRecord> {
         self.agent(tenant, agent).map(|account| self.shown_account(account.id))
     }
 
-    pub(super) fn accounts(&self, tenant: TenantId, page: &Page) -> Result<Listed<Account>> {
-        let by_name: BTreeMap<Name, AgentId> = self
+    pub(super) fn accounts(&self, tenant: TenantId, page: &Pagination) -> Result<ListPage<AccountRecord>> {
+        let by_name: BTreeMap<NameCursor, AgentId> = self
             .accounts
             .values()
             .filter(|account| account.tenant == tenant && account.archived_at.is_none())
-            .map(|account| (Name(account.name.clone()), account.id))
+            .map(|account| (NameCursor(account.name.clone()), account.id))
             .collect();
         let shown = by_name.into_iter().map(|(name, id)| (name, self.shown_account(id)));
-        page::cut(shown, Order::Ascending, page)
+        page::cut(shown, PageOrder::Ascending, page)
     }
 
     /// The account with the runtime that is active now.
-    fn shown_account(&self, id: AgentId) -> Account {
+    fn shown_account(&self, id: AgentId) -> AccountRecord {
         let runtime = self.active_runtime(id).map(|runtime| self.runtimes[&runtime].clone());
-        Account { runtime, ..self.accounts[&id].clone() }
+        AccountRecord { runtime, ..self.accounts[&id].clone() }
     }
 
     /// Whether nobody but `except` has the name.

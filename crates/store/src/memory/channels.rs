@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use attache_protocol::{ChannelId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::Command};
+use attache_protocol::{ChannelId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::RunCommand};
 
 use super::{
-    page::{self, Order},
-    state::{Peer, State},
+    page::{self, PageOrder},
+    state::{ModelChannel, ModelState},
 };
 use crate::{
-    Context, Error, Result, entry,
+    Error, Result, WriteContext, entry,
     entry::channel::reason,
     record::{
-        Listed, Page,
-        channel::{Channel, ChannelEvents, ChannelFilter, Frame, NewChannel, Resume, Resumed},
+        ListPage, Pagination,
+        channel::{ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption, Frame, NewChannel},
     },
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    pub(super) fn open_channel(&mut self, context: &Context, new: NewChannel) -> Result<Channel> {
+impl ModelState {
+    pub(super) fn open_channel(&mut self, context: &WriteContext, new: NewChannel) -> Result<ChannelRecord> {
         let (tenant, actor, at) = (context.tenant, context.actor.as_str(), context.at);
         self.known_tenant(tenant)?;
         let agent = match new.runtime {
@@ -42,9 +42,9 @@ impl State {
             frames.extend(std::mem::take(&mut peer.outbox).into_iter().map(|(_, frame)| frame));
         }
         if let Some(runtime) = new.runtime {
-            self.heard(runtime, actor, at);
+            self.runtime_seen(runtime, actor, at);
         }
-        let channel = Channel {
+        let channel = ChannelRecord {
             id: new.id,
             tenant,
             transport: new.transport,
@@ -68,13 +68,13 @@ impl State {
             floor: 0,
             head: 0,
         };
-        let peer = Peer { channel, outbox: Vec::new(), events: Vec::new(), last_seq: 0, log_floor: 0 };
+        let peer = ModelChannel { channel, outbox: Vec::new(), events: Vec::new(), last_seq: 0, log_floor: 0 };
         self.channels.insert(new.id, peer);
         self.append_to(new.id, at, actor, connected);
 
         for frame in frames {
             if !matches!(frame, Frame::Execute { .. }) {
-                self.tell(new.id, frame);
+                self.add_frame(new.id, frame);
             }
         }
         for follow in self.follows.values_mut().filter(|follow| former.contains(&follow.channel)) {
@@ -84,7 +84,7 @@ impl State {
             self.runs[*place].record.channel = Some(new.id);
         }
         for place in unknown {
-            self.by_rule(place, &Command::Undelivered, actor, at);
+            self.by_rule(place, &RunCommand::Undelivered, actor, at);
         }
         Ok(self.channels[&new.id].channel.clone())
     }
@@ -131,7 +131,11 @@ impl State {
         }
     }
 
-    pub(super) fn resume_channel(&mut self, context: &Context, resume: Resume) -> Result<Resumed> {
+    pub(super) fn resume_channel(
+        &mut self,
+        context: &WriteContext,
+        resume: ChannelResume,
+    ) -> Result<ChannelResumption> {
         let (actor, at) = (context.actor.as_str(), context.at);
         let known = self.channel(context.tenant, resume.channel).map_err(|_| Error::ResumeRefused)?;
         if known.principal != context.actor || known.resume != Some(resume.token) {
@@ -142,7 +146,7 @@ impl State {
         }
         self.disconnect(known.id, reason::REPLACED, actor, at);
         if let Some(runtime) = known.runtime {
-            self.heard(runtime, actor, at);
+            self.runtime_seen(runtime, actor, at);
         }
         let last_seq = resume.last_seq.clamp(0, known.head);
         self.append_to(known.id, at, actor, entry::channel::resumed(known.id, last_seq));
@@ -156,10 +160,15 @@ impl State {
         channel.reason = None;
         channel.address = resume.address;
         let missing = (last_seq < known.floor).then_some((last_seq + 1, known.floor));
-        Ok(Resumed { channel: channel.clone(), missing })
+        Ok(ChannelResumption { channel: channel.clone(), missing })
     }
 
-    pub(super) fn close_channel(&mut self, context: &Context, channel: ChannelId, reason: &str) -> Result<Channel> {
+    pub(super) fn close_channel(
+        &mut self,
+        context: &WriteContext,
+        channel: ChannelId,
+        reason: &str,
+    ) -> Result<ChannelRecord> {
         self.channel(context.tenant, channel)?;
         self.disconnect(channel, reason, &context.actor, context.at);
         self.channel(context.tenant, channel)
@@ -168,7 +177,7 @@ impl State {
     pub(super) fn close_channels(&mut self, reason: &str, at: Timestamp) {
         let all: Vec<ChannelId> = self.channels.values().map(|peer| peer.channel.id).collect();
         for channel in all {
-            self.disconnect(channel, reason, Context::SYSTEM, at);
+            self.disconnect(channel, reason, WriteContext::SYSTEM, at);
         }
     }
 
@@ -179,7 +188,7 @@ impl State {
             channel.last_seen_at = at;
             let Some(runtime) = channel.runtime else { continue };
             if self.working(runtime).is_ok() {
-                self.heard(runtime, &entry::runtime_actor(runtime), at);
+                self.runtime_seen(runtime, &entry::runtime_actor(runtime), at);
             }
             for place in self.claims_of(runtime) {
                 if self.runs[place].record.channel == Some(*id) {
@@ -189,25 +198,30 @@ impl State {
         }
     }
 
-    pub(super) fn channel_message(&mut self, context: &Context, channel: ChannelId, message: &Json) -> Result<()> {
+    pub(super) fn channel_message(&mut self, context: &WriteContext, channel: ChannelId, message: &Json) -> Result<()> {
         self.channel(context.tenant, channel)?;
         self.append_to(channel, context.at, &context.actor, entry::channel::message(channel, message));
         Ok(())
     }
 
-    pub(super) fn channel(&self, tenant: TenantId, channel: ChannelId) -> Result<Channel> {
+    pub(super) fn channel(&self, tenant: TenantId, channel: ChannelId) -> Result<ChannelRecord> {
         let channel = self.channels.get(&channel).map(|peer| &peer.channel);
         channel.filter(|channel| channel.tenant == tenant).cloned().ok_or(Error::NotFound)
     }
 
-    pub(super) fn channels(&self, tenant: TenantId, filter: &ChannelFilter, page: &Page) -> Result<Listed<Channel>> {
-        let wanted = |channel: &Channel| {
+    pub(super) fn channels(
+        &self,
+        tenant: TenantId,
+        filter: &ChannelFilter,
+        page: &Pagination,
+    ) -> Result<ListPage<ChannelRecord>> {
+        let wanted = |channel: &ChannelRecord| {
             channel.tenant == tenant
                 && filter.connected.is_none_or(|connected| connected == channel.connected)
                 && filter.agent.is_none_or(|agent| Some(agent) == channel.agent)
         };
         let items = self.channels.iter().rev().filter(|(_, peer)| wanted(&peer.channel));
-        page::cut(items.map(|(place, peer)| (place, peer.channel.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, peer)| (place, peer.channel.clone())), PageOrder::Descending, page)
     }
 
     pub(super) fn channel_events(
@@ -218,7 +232,7 @@ impl State {
         limit: usize,
     ) -> Result<ChannelEvents> {
         self.channel(tenant, channel)?;
-        let Peer { events, last_seq, log_floor, .. } = &self.channels[&channel];
+        let ModelChannel { events, last_seq, log_floor, .. } = &self.channels[&channel];
         let wanted = events.iter().map(|(_, event)| event).filter(|event| event.seq > after);
         let events = wanted.take(limit).cloned().collect();
         Ok(ChannelEvents { events, floor: *log_floor, last_seq: *last_seq })

@@ -3,27 +3,34 @@
 use attache_protocol::{ArtifactId, ConversationId, RunId, TenantId, WorkspaceId};
 
 use super::{
-    page::{self, Order},
-    state::State,
+    page::{self, PageOrder},
+    state::ModelState,
 };
 use crate::{
-    Context, Error, Result, entry,
-    record::{Artifact, Conversation, Listed, Message, NewArtifact, NewConversation, NewMessage, Page},
+    Error, Result, WriteContext, entry,
+    record::{
+        ArtifactRecord, ConversationRecord, ListPage, MessageRecord, NewArtifact, NewConversation, NewMessage,
+        Pagination,
+    },
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    pub(super) fn create_conversation(&mut self, context: &Context, new: NewConversation) -> Result<Conversation> {
+impl ModelState {
+    pub(super) fn create_conversation(
+        &mut self,
+        context: &WriteContext,
+        new: NewConversation,
+    ) -> Result<ConversationRecord> {
         self.known_tenant(context.tenant)?;
         let NewConversation { id, title, metadata } = new;
-        let conversation = Conversation { id, title, metadata, user: context.user, created_at: context.at };
+        let conversation = ConversationRecord { id, title, metadata, user: context.user, created_at: context.at };
         self.conversations.insert(id, (context.tenant, conversation.clone()));
         self.append(context.tenant, context.at, &context.actor, entry::conversation_created(id));
         Ok(conversation)
     }
 
-    pub(super) fn conversation(&self, tenant: TenantId, id: ConversationId) -> Result<Conversation> {
+    pub(super) fn conversation(&self, tenant: TenantId, id: ConversationId) -> Result<ConversationRecord> {
         if let Some((owner, conversation)) = self.conversations.get(&id) {
             return if *owner == tenant { Ok(conversation.clone()) } else { Err(Error::NotFound) };
         }
@@ -31,18 +38,18 @@ impl State {
         if record.conversation != id {
             return Err(Error::NotFound);
         }
-        Ok(Conversation { id, title: None, metadata: None, user: record.user, created_at: record.created_at })
+        Ok(ConversationRecord { id, title: None, metadata: None, user: record.user, created_at: record.created_at })
     }
 
-    pub(super) fn conversations(&self, tenant: TenantId, page: &Page) -> Result<Listed<Conversation>> {
+    pub(super) fn conversations(&self, tenant: TenantId, page: &Pagination) -> Result<ListPage<ConversationRecord>> {
         let items = self.conversations.iter().rev().filter(|(_, (owner, _))| *owner == tenant);
-        page::cut(items.map(|(place, (_, conversation))| (place, conversation.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, (_, conversation))| (place, conversation.clone())), PageOrder::Descending, page)
     }
 
-    pub(super) fn add_message(&mut self, context: &Context, new: NewMessage) -> Result<Message> {
+    pub(super) fn add_message(&mut self, context: &WriteContext, new: NewMessage) -> Result<MessageRecord> {
         self.conversation(context.tenant, new.conversation)?;
         let NewMessage { id, conversation, role, text, metadata } = new;
-        let message = Message { id, role, author: context.actor.clone(), text, metadata, created_at: context.at };
+        let message = MessageRecord { id, role, author: context.actor.clone(), text, metadata, created_at: context.at };
         self.messages.insert(id, (conversation, message.clone()));
         self.append(context.tenant, context.at, &context.actor, entry::message_added(conversation, id));
         Ok(message)
@@ -52,31 +59,36 @@ impl State {
         &self,
         tenant: TenantId,
         conversation: ConversationId,
-        page: &Page,
-    ) -> Result<Listed<Message>> {
+        page: &Pagination,
+    ) -> Result<ListPage<MessageRecord>> {
         self.conversation(tenant, conversation)?;
         let items = self.messages.iter().filter(|(_, (within, _))| *within == conversation);
-        page::cut(items.map(|(place, (_, message))| (place, message.clone())), Order::Ascending, page)
+        page::cut(items.map(|(place, (_, message))| (place, message.clone())), PageOrder::Ascending, page)
     }
 
-    pub(super) fn add_artifact(&mut self, context: &Context, new: NewArtifact) -> Result<Artifact> {
+    pub(super) fn add_artifact(&mut self, context: &WriteContext, new: NewArtifact) -> Result<ArtifactRecord> {
         self.conversation(context.tenant, new.workspace.conversation())?;
         let NewArtifact { id, workspace, name, media_type, size, blake3 } = new;
         let created_at = context.at;
-        let artifact = Artifact { id, workspace, name, media_type, size, blake3, produced_by: None, created_at };
+        let artifact = ArtifactRecord { id, workspace, name, media_type, size, blake3, produced_by: None, created_at };
         self.append(context.tenant, context.at, &context.actor, entry::artifact_changed(&artifact));
         self.artifacts.insert(id, (context.tenant, artifact.clone()));
         Ok(artifact)
     }
 
-    pub(super) fn artifact(&self, tenant: TenantId, id: ArtifactId) -> Result<Artifact> {
+    pub(super) fn artifact(&self, tenant: TenantId, id: ArtifactId) -> Result<ArtifactRecord> {
         let (owner, artifact) = self.artifacts.get(&id).ok_or(Error::NotFound)?;
         if *owner == tenant { Ok(artifact.clone()) } else { Err(Error::NotFound) }
     }
 
-    pub(super) fn artifacts(&self, tenant: TenantId, workspace: WorkspaceId, page: &Page) -> Result<Listed<Artifact>> {
+    pub(super) fn artifacts(
+        &self,
+        tenant: TenantId,
+        workspace: WorkspaceId,
+        page: &Pagination,
+    ) -> Result<ListPage<ArtifactRecord>> {
         self.conversation(tenant, workspace.conversation())?;
         let items = self.artifacts.iter().rev().filter(|(_, (_, artifact))| artifact.workspace == workspace);
-        page::cut(items.map(|(place, (_, artifact))| (place, artifact.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, (_, artifact))| (place, artifact.clone())), PageOrder::Descending, page)
     }
 }

@@ -4,22 +4,22 @@ use async_trait::async_trait;
 use attache_protocol::{DelegationId, TenantId, Timestamp};
 
 use super::{
-    Memory,
-    page::{self, Order},
-    state::State,
+    MemoryStore,
+    page::{self, PageOrder},
+    state::ModelState,
 };
 use crate::{
-    Context, Delegations, Error, Result, entry,
+    DelegationStore, Error, Result, WriteContext, entry,
     record::{
-        Listed, Page,
-        delegation::{Delegation, DelegationFilter, NewDelegation},
+        ListPage, Pagination,
+        delegation::{DelegationFilter, DelegationRecord, NewDelegation},
     },
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    fn publish_delegation(&mut self, context: &Context, new: NewDelegation) -> Result<Delegation> {
+impl ModelState {
+    fn publish_delegation(&mut self, context: &WriteContext, new: NewDelegation) -> Result<DelegationRecord> {
         let known = self.delegations.iter().find(|(_, known)| known.id == new.id);
         let (place, before) = match known {
             Some((_, known)) if known.tenant != context.tenant || known.owner != new.owner => {
@@ -34,7 +34,7 @@ impl State {
         };
         let is_changed = before.as_ref().is_none_or(|before| before.status != new.status);
         let cancel_requested = before.is_some_and(|before| before.cancel_requested);
-        let delegation = new.made(context.tenant, cancel_requested, context.at);
+        let delegation = new.from_new(context.tenant, cancel_requested, context.at);
         self.delegations.insert(place, delegation.clone());
         if is_changed {
             let row = entry::delegation::changed(delegation.id, delegation.status);
@@ -43,20 +43,25 @@ impl State {
         Ok(delegation)
     }
 
-    fn delegation(&self, tenant: TenantId, id: DelegationId) -> Result<Delegation> {
+    fn delegation(&self, tenant: TenantId, id: DelegationId) -> Result<DelegationRecord> {
         let mut own = self.delegations.values().filter(|known| known.tenant == tenant);
         own.find(|known| known.id == id).cloned().ok_or(Error::NotFound)
     }
 
-    fn delegations(&self, tenant: TenantId, filter: &DelegationFilter, page: &Page) -> Result<Listed<Delegation>> {
-        let wanted = |known: &Delegation| {
+    fn delegations(
+        &self,
+        tenant: TenantId,
+        filter: &DelegationFilter,
+        page: &Pagination,
+    ) -> Result<ListPage<DelegationRecord>> {
+        let wanted = |known: &DelegationRecord| {
             known.tenant == tenant && filter.owner.as_ref().is_none_or(|owner| *owner == known.owner)
         };
         let items = self.delegations.iter().rev().filter(|(_, known)| wanted(known));
-        page::cut(items.map(|(place, known)| (*place, known.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, known)| (*place, known.clone())), PageOrder::Descending, page)
     }
 
-    fn cancel_delegation(&mut self, context: &Context, id: DelegationId) -> Result<Delegation> {
+    fn cancel_delegation(&mut self, context: &WriteContext, id: DelegationId) -> Result<DelegationRecord> {
         let mut own = self.delegations.values_mut().filter(|known| known.tenant == context.tenant);
         let delegation = own.find(|known| known.id == id).ok_or(Error::NotFound)?;
         if delegation.status.has_ended() || delegation.cancel_requested {
@@ -74,23 +79,28 @@ impl State {
     }
 }
 
-// === impl Memory ===
+// === impl MemoryStore ===
 
 #[async_trait]
-impl Delegations for Memory {
-    async fn publish_delegation(&self, context: Context, delegation: NewDelegation) -> Result<Delegation> {
+impl DelegationStore for MemoryStore {
+    async fn publish_delegation(&self, context: WriteContext, delegation: NewDelegation) -> Result<DelegationRecord> {
         self.write(|state| state.publish_delegation(&context, delegation))
     }
 
-    async fn delegation(&self, tenant: TenantId, delegation: DelegationId) -> Result<Delegation> {
+    async fn delegation(&self, tenant: TenantId, delegation: DelegationId) -> Result<DelegationRecord> {
         self.read(|state| state.delegation(tenant, delegation))
     }
 
-    async fn delegations(&self, tenant: TenantId, filter: DelegationFilter, page: Page) -> Result<Listed<Delegation>> {
+    async fn delegations(
+        &self,
+        tenant: TenantId,
+        filter: DelegationFilter,
+        page: Pagination,
+    ) -> Result<ListPage<DelegationRecord>> {
         self.read(|state| state.delegations(tenant, &filter, &page))
     }
 
-    async fn cancel_delegation(&self, context: Context, delegation: DelegationId) -> Result<Delegation> {
+    async fn cancel_delegation(&self, context: WriteContext, delegation: DelegationId) -> Result<DelegationRecord> {
         self.write(|state| state.cancel_delegation(&context, delegation))
     }
 }

@@ -4,38 +4,44 @@ use async_trait::async_trait;
 use attache_protocol::{DeliveryId, TenantId, Timestamp, wire::delivery::DeliveryState};
 
 use super::{
-    Memory,
-    page::{self, Order},
-    state::State,
+    MemoryStore,
+    page::{self, PageOrder},
+    state::ModelState,
 };
 use crate::{
-    Context, Deliveries, Error, Result, Woken, entry,
+    DeliveryStore, Error, Result, WakeHint, WriteContext, entry,
     record::{
-        Listed, Page,
-        delivery::{Attempt, Delivery, DeliveryFilter, Next},
+        ListPage, Pagination,
+        delivery::{AttemptDecision, DeliveryAttempt, DeliveryFilter, DeliveryRecord},
     },
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
+impl ModelState {
     /// Leaves a new delivery in the outbox.
-    pub(super) fn deliver(&mut self, delivery: Delivery) {
+    pub(super) fn deliver(&mut self, delivery: DeliveryRecord) {
         self.deliveries_made += 1;
         self.deliveries.insert(self.deliveries_made, delivery);
-        self.woken.push(Woken::Deliveries);
+        self.woken.push(WakeHint::Deliveries);
     }
 
-    fn due_deliveries(&self, at: Timestamp, limit: usize) -> Vec<Delivery> {
-        let due = |delivery: &&Delivery| delivery.next_at.is_some_and(|next_at| next_at <= at);
-        let mut due: Vec<Delivery> = self.deliveries.values().filter(due).cloned().collect();
+    fn due_deliveries(&self, at: Timestamp, limit: usize) -> Vec<DeliveryRecord> {
+        let due = |delivery: &&DeliveryRecord| delivery.next_at.is_some_and(|next_at| next_at <= at);
+        let mut due: Vec<DeliveryRecord> = self.deliveries.values().filter(due).cloned().collect();
         // It keeps the order of creation among equals.
         due.sort_by_key(|delivery| delivery.next_at);
         due.truncate(limit);
         due
     }
 
-    fn record_attempt(&mut self, id: DeliveryId, number: i64, attempt: Attempt, next: Next) -> Result<Delivery> {
+    fn record_attempt(
+        &mut self,
+        id: DeliveryId,
+        number: i64,
+        attempt: DeliveryAttempt,
+        next: AttemptDecision,
+    ) -> Result<DeliveryRecord> {
         let delivery = self.deliveries.values_mut().find(|delivery| delivery.id == id).ok_or(Error::NotFound)?;
         if delivery.state != DeliveryState::Pending || number != delivery.attempts + 1 {
             return Ok(delivery.clone());
@@ -43,48 +49,53 @@ impl State {
         *delivery = delivery.clone().tried(attempt.clone(), next);
         let delivery = delivery.clone();
         let row = match next {
-            Next::Delivered => Some(entry::people::delivery_delivered(&delivery, &attempt)),
-            Next::GiveUp => Some(entry::people::delivery_failed(&delivery, &attempt)),
-            Next::RetryAt(_) => None,
+            AttemptDecision::Delivered => Some(entry::user::delivery_delivered(&delivery, &attempt)),
+            AttemptDecision::GiveUp => Some(entry::user::delivery_failed(&delivery, &attempt)),
+            AttemptDecision::RetryAt(_) => None,
         };
         if let Some(row) = row {
-            self.append(delivery.tenant, attempt.at, Context::SYSTEM, row);
+            self.append(delivery.tenant, attempt.at, WriteContext::SYSTEM, row);
         }
         Ok(delivery)
     }
 
-    fn resend_delivery(&mut self, context: &Context, id: DeliveryId) -> Result<Delivery> {
+    fn resend_delivery(&mut self, context: &WriteContext, id: DeliveryId) -> Result<DeliveryRecord> {
         let mut deliveries = self.deliveries.values_mut().filter(|delivery| delivery.tenant == context.tenant);
         let delivery = deliveries.find(|delivery| delivery.id == id).ok_or(Error::NotFound)?;
         delivery.state = DeliveryState::Pending;
         delivery.next_at = Some(context.at);
         let delivery = delivery.clone();
-        self.append(context.tenant, context.at, &context.actor, entry::people::delivery_resent(&delivery));
-        self.woken.push(Woken::Deliveries);
+        self.append(context.tenant, context.at, &context.actor, entry::user::delivery_resent(&delivery));
+        self.woken.push(WakeHint::Deliveries);
         Ok(delivery)
     }
 
-    fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
+    fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<DeliveryRecord> {
         let mut deliveries = self.deliveries.values().filter(|delivery| delivery.tenant == tenant);
         deliveries.find(|delivery| delivery.id == id).cloned().ok_or(Error::NotFound)
     }
 
-    fn deliveries(&self, tenant: TenantId, filter: &DeliveryFilter, page: &Page) -> Result<Listed<Delivery>> {
-        let wanted = |delivery: &Delivery| {
+    fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: &DeliveryFilter,
+        page: &Pagination,
+    ) -> Result<ListPage<DeliveryRecord>> {
+        let wanted = |delivery: &DeliveryRecord| {
             delivery.tenant == tenant
                 && filter.state.is_none_or(|state| state == delivery.state)
                 && filter.run.is_none_or(|run| run == delivery.run)
         };
         let items = self.deliveries.iter().rev().filter(|(_, delivery)| wanted(delivery));
-        page::cut(items.map(|(place, delivery)| (*place, delivery.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, delivery)| (*place, delivery.clone())), PageOrder::Descending, page)
     }
 }
 
-// === impl Memory ===
+// === impl MemoryStore ===
 
 #[async_trait]
-impl Deliveries for Memory {
-    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<Delivery>> {
+impl DeliveryStore for MemoryStore {
+    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>> {
         self.read(|state| Ok(state.due_deliveries(at, limit)))
     }
 
@@ -92,21 +103,26 @@ impl Deliveries for Memory {
         &self,
         delivery: DeliveryId,
         number: i64,
-        attempt: Attempt,
-        next: Next,
-    ) -> Result<Delivery> {
+        attempt: DeliveryAttempt,
+        next: AttemptDecision,
+    ) -> Result<DeliveryRecord> {
         self.write(|state| state.record_attempt(delivery, number, attempt, next))
     }
 
-    async fn resend_delivery(&self, context: Context, delivery: DeliveryId) -> Result<Delivery> {
+    async fn resend_delivery(&self, context: WriteContext, delivery: DeliveryId) -> Result<DeliveryRecord> {
         self.write(|state| state.resend_delivery(&context, delivery))
     }
 
-    async fn delivery(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Delivery> {
+    async fn delivery(&self, tenant: TenantId, delivery: DeliveryId) -> Result<DeliveryRecord> {
         self.read(|state| state.delivery(tenant, delivery))
     }
 
-    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter, page: Page) -> Result<Listed<Delivery>> {
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        page: Pagination,
+    ) -> Result<ListPage<DeliveryRecord>> {
         self.read(|state| state.deliveries(tenant, &filter, &page))
     }
 }

@@ -1,52 +1,52 @@
 //! Frames that wait for a channel's peer, and the runs whose events become frames.
 
-use attache_protocol::{ChannelId, RunId, TenantId, rules::run::Phase};
+use attache_protocol::{ChannelId, RunId, TenantId, rules::run::RunPhase};
 
-use super::state::{Peer, State};
+use super::state::{ModelChannel, ModelState};
 use crate::{
-    Error, MAX_FRAMES, Result, Woken,
-    record::channel::{Follow, Frame, Frames, NewFollow},
+    Error, MAX_FRAMES, Result, WakeHint,
+    record::channel::{FollowRecord, Frame, NewFollow, OutboxFrames},
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    pub(super) fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<Frames> {
-        let Peer { channel, outbox, .. } = self.channels.get(&channel).ok_or(Error::NotFound)?;
+impl ModelState {
+    pub(super) fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<OutboxFrames> {
+        let ModelChannel { channel, outbox, .. } = self.channels.get(&channel).ok_or(Error::NotFound)?;
         let frames = outbox.iter().filter(|(seq, _)| *seq > after).take(limit).copied().collect();
-        Ok(Frames { frames, floor: channel.floor, head: channel.head })
+        Ok(OutboxFrames { frames, floor: channel.floor, head: channel.head })
     }
 
     pub(super) fn acknowledge(&mut self, channel: ChannelId, seq: i64) -> Result<()> {
-        let Peer { channel, outbox, .. } = self.channels.get_mut(&channel).ok_or(Error::NotFound)?;
+        let ModelChannel { channel, outbox, .. } = self.channels.get_mut(&channel).ok_or(Error::NotFound)?;
         channel.floor = channel.floor.max(seq.min(channel.head));
         outbox.retain(|(seq, _)| *seq > channel.floor);
         Ok(())
     }
 
     /// Leaves a frame for a channel's peer.
-    pub(super) fn tell(&mut self, to: ChannelId, frame: Frame) {
-        let Peer { channel, outbox, .. } = self.channels.get_mut(&to).expect("only known channels are told");
+    pub(super) fn add_frame(&mut self, to: ChannelId, frame: Frame) {
+        let ModelChannel { channel, outbox, .. } = self.channels.get_mut(&to).expect("only known channels are told");
         channel.head += 1;
         outbox.push((channel.head, frame));
         if channel.head - channel.floor > MAX_FRAMES {
             channel.floor += 1;
             outbox.remove(0);
         }
-        self.woken.push(Woken::Channel(to));
+        self.woken.push(WakeHint::Channel(to));
     }
 
     /// The channel whose worker must stop when the run leaves `running` now.
     pub(super) fn told_to_stop(&self, place: usize) -> Option<ChannelId> {
         let record = &self.runs[place].record;
-        record.channel.filter(|_| matches!(record.state.phase, Phase::Running(_)))
+        record.channel.filter(|_| matches!(record.state.phase, RunPhase::Running(_)))
     }
 
     /// Tells a worker that it does not hold the run any more.
     pub(super) fn tell_to_stop(&mut self, worker: Option<ChannelId>, place: usize) {
         let record = &self.runs[place].record;
         if let Some(worker) = worker.filter(|_| record.state.claim().is_none()) {
-            self.tell(worker, Frame::Cancel { run: record.id });
+            self.add_frame(worker, Frame::Cancel { run: record.id });
         }
     }
 
@@ -58,8 +58,8 @@ impl State {
 
     pub(super) fn follow(&mut self, run: RunId, new: NewFollow) {
         let NewFollow { channel, message } = new;
-        self.follows.insert(run, Follow { channel, run, message, pushed: 0 });
-        self.woken.push(Woken::Channel(channel));
+        self.follows.insert(run, FollowRecord { channel, run, message, pushed: 0 });
+        self.woken.push(WakeHint::Channel(channel));
     }
 
     /// The request that made a run comes again over another channel of the same principal: that one follows it now.
@@ -75,9 +75,9 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn follows(&self, channel: ChannelId) -> Result<Vec<Follow>> {
+    pub(super) fn follows(&self, channel: ChannelId) -> Result<Vec<FollowRecord>> {
         self.channels.get(&channel).ok_or(Error::NotFound)?;
-        let mut follows: Vec<(usize, &Follow)> = self
+        let mut follows: Vec<(usize, &FollowRecord)> = self
             .follows
             .values()
             .filter(|follow| follow.channel == channel)
@@ -91,17 +91,23 @@ impl State {
         Ok(follows.into_iter().map(|(_, follow)| follow.clone()).collect())
     }
 
-    pub(super) fn follower(&self, run: RunId) -> Option<Follow> {
+    pub(super) fn follower(&self, run: RunId) -> Option<FollowRecord> {
         self.follows.get(&run).cloned()
     }
 
-    pub(super) fn push_events(&mut self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow> {
+    pub(super) fn push_events(
+        &mut self,
+        channel: ChannelId,
+        run: RunId,
+        upto: i64,
+        limit: usize,
+    ) -> Result<FollowRecord> {
         let follow = self.follows.get(&run).filter(|follow| follow.channel == channel).ok_or(Error::NotFound)?;
         let last_seq = self.runs[self.places[&run]].record.last_seq;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let (from, to) = (follow.pushed, upto.min(last_seq).min(follow.pushed.saturating_add(limit)));
         for seq in from + 1..=to {
-            self.tell(channel, Frame::Event { run, seq });
+            self.add_frame(channel, Frame::Event { run, seq });
         }
         let follow = self.follows.get_mut(&run).expect("it was just found");
         follow.pushed = from.max(to);

@@ -3,24 +3,33 @@
 use attache_protocol::{KeyId, RuntimeId, TenantId, UserId, secret::SecretHash};
 
 use super::{
-    page::{self, Order},
-    state::{State, StoredKey},
+    page::{self, PageOrder},
+    state::{ModelKey, ModelState},
 };
 use crate::{
-    Context, Error, Result, entry,
-    record::{AgentRef, Credential, Key, KeyKind, Listed, NewKey, Page, TokenState},
+    Error, Result, WriteContext, entry,
+    record::{AgentRef, KeyKind, KeyRecord, ListPage, NewKey, Pagination, StoredCredential, TokenState},
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    pub(super) fn credential(&self, secret: SecretHash) -> Option<Credential> {
+impl ModelState {
+    pub(super) fn credential(&self, secret: SecretHash) -> Option<StoredCredential> {
         if let Some((runtime, token)) = self.token(secret) {
             let runtime = &self.runtimes[&runtime];
             let (tenant, agent, kind, state) = (runtime.tenant, runtime.agent, runtime.kind, runtime.state);
             let user = self.accounts[&agent].owner;
             let role = user.map(|user| self.users[&user].role);
-            return Some(Credential::Runtime { tenant, runtime: runtime.id, agent, user, role, kind, state, token });
+            return Some(StoredCredential::Runtime {
+                tenant,
+                runtime: runtime.id,
+                agent,
+                user,
+                role,
+                kind,
+                state,
+                token,
+            });
         }
         self.keys.values().find(|stored| stored.secret == secret).map(|stored| self.credential_of(stored))
     }
@@ -34,10 +43,10 @@ impl State {
     }
 
     /// What a key is worth now: no more than its user.
-    pub(super) fn credential_of(&self, stored: &StoredKey) -> Credential {
-        let StoredKey { tenant, key, .. } = stored;
+    pub(super) fn credential_of(&self, stored: &ModelKey) -> StoredCredential {
+        let ModelKey { tenant, key, .. } = stored;
         let user = key.user.map(|user| &self.users[&user]);
-        Credential::Key {
+        StoredCredential::Key {
             tenant: *tenant,
             key: key.id,
             user: key.user,
@@ -51,7 +60,7 @@ impl State {
         }
     }
 
-    pub(super) fn create_key(&mut self, context: &Context, new: NewKey) -> Result<Key> {
+    pub(super) fn create_key(&mut self, context: &WriteContext, new: NewKey) -> Result<KeyRecord> {
         self.known_tenant(context.tenant)?;
         if let Some(user) = new.user {
             self.present_user(context.tenant, user)?;
@@ -68,22 +77,22 @@ impl State {
             expires_at = expires_at.into_iter().chain(opener.expires_at).min();
         }
         let created_at = context.at;
-        let key = Key { id, opening, agent, name, role, user, scopes, created_at, expires_at, revoked_at: None };
+        let key = KeyRecord { id, opening, agent, name, role, user, scopes, created_at, expires_at, revoked_at: None };
         self.append(context.tenant, context.at, &context.actor, entry::key::created(&key));
-        self.keys.insert(id, StoredKey { tenant: context.tenant, secret, key: key.clone() });
+        self.keys.insert(id, ModelKey { tenant: context.tenant, secret, key: key.clone() });
         Ok(key)
     }
 
-    fn key(&self, tenant: TenantId, id: KeyId) -> Result<&StoredKey> {
+    fn key(&self, tenant: TenantId, id: KeyId) -> Result<&ModelKey> {
         self.keys.get(&id).filter(|stored| stored.tenant == tenant).ok_or(Error::NotFound)
     }
 
-    pub(super) fn revoke_key(&mut self, context: &Context, id: KeyId) -> Result<Key> {
+    pub(super) fn revoke_key(&mut self, context: &WriteContext, id: KeyId) -> Result<KeyRecord> {
         let key = self.key(context.tenant, id)?.key.clone();
         if key.revoked_at.is_some() {
             return Ok(key);
         }
-        let revoked = Key { revoked_at: Some(context.at), ..key };
+        let revoked = KeyRecord { revoked_at: Some(context.at), ..key };
         self.keys.get_mut(&id).expect("it was just found").key = revoked.clone();
         self.append(context.tenant, context.at, &context.actor, entry::key::revoked(&revoked));
         self.revoke_keys(context, |stored| stored.key.opener() == Some(id));
@@ -95,11 +104,11 @@ impl State {
         tenant: TenantId,
         kind: KeyKind,
         user: Option<UserId>,
-        page: &Page,
-    ) -> Result<Listed<Key>> {
-        let of_user = |key: &Key| user.is_none() || key.user == user;
-        let listed = |stored: &StoredKey| stored.tenant == tenant && stored.key.kind() == kind && of_user(&stored.key);
+        page: &Pagination,
+    ) -> Result<ListPage<KeyRecord>> {
+        let of_user = |key: &KeyRecord| user.is_none() || key.user == user;
+        let listed = |stored: &ModelKey| stored.tenant == tenant && stored.key.kind() == kind && of_user(&stored.key);
         let items = self.keys.iter().rev().filter(|(_, stored)| listed(stored));
-        page::cut(items.map(|(place, stored)| (place, stored.key.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, stored)| (place, stored.key.clone())), PageOrder::Descending, page)
     }
 }

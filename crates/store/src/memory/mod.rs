@@ -4,8 +4,6 @@
 //! searches where an engine would keep an index: it serves tests, not crowds.
 
 mod accounts;
-mod asks;
-mod calls;
 mod channels;
 mod conversations;
 mod delegations;
@@ -15,19 +13,21 @@ mod keys;
 mod page;
 mod pairing;
 mod peers;
-mod people;
 mod permissions;
 mod pushes;
+mod quotas;
 mod removal;
 mod runs;
 mod runtimes;
-mod spending;
 mod state;
 mod streams;
 mod table;
 mod tasks;
 mod time;
+mod trait_impls;
+mod users;
 mod worker;
+mod worker_requests;
 
 use std::{
     fmt,
@@ -39,40 +39,41 @@ use async_trait::async_trait;
 use attache_protocol::{
     AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
     WorkspaceId,
-    rules::run::{Status, Worker},
+    rules::run::{RunStatus, WorkerRef},
     secret::SecretHash,
-    wire::run::Limit,
+    wire::run::SandboxLimit,
 };
 
-use self::state::State;
+use self::state::ModelState;
 use crate::{
-    Context, Durability, Error, Fault, Listener, Result, Store,
+    Durability, Error, Result, StorageFault, Store, WakeListener, WriteContext,
     record::{
-        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind,
-        Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
-        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, Pairing,
-        PairingDecision, PairingRequest, Proof, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord,
-        Runtime, Swept, TokenChange,
-        task::{TaskFilter, TaskListed},
+        AccountPatch, AccountRecord, AgentRef, ArtifactRecord, ClaimedRunRecord, ConversationRecord, HeartbeatResult,
+        KeyKind, KeyRecord, LeaseTimes, ListPage, LiveCounts, LogPage, MessageRecord, NewAccount, NewArtifact,
+        NewConversation, NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime,
+        OutlineScope, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest, Retention, RetentionResult,
+        RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult, RuntimeRecord, StoredCredential,
+        SweepResult, TokenChange,
+        task::{TaskFilter, TaskPage},
     },
 };
 
 /// A store that forgets everything with its process.
 #[derive(Default)]
-pub struct Memory {
-    state: Mutex<Slot>,
-    listener: OnceLock<Listener>,
+pub struct MemoryStore {
+    state: Mutex<ModelSlot>,
+    listener: OnceLock<WakeListener>,
 }
 
 #[derive(Debug)]
-enum Slot {
-    Open(Box<State>),
+enum ModelSlot {
+    Open(Box<ModelState>),
     Closed,
 }
 
-// === impl Memory ===
+// === impl MemoryStore ===
 
-impl Memory {
+impl MemoryStore {
     pub fn new() -> Self {
         Self::default()
     }
@@ -86,22 +87,22 @@ impl Memory {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Slot> {
+    fn lock(&self) -> MutexGuard<'_, ModelSlot> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read<T>(&self, read: impl FnOnce(&State) -> Result<T>) -> Result<T> {
+    fn read<T>(&self, read: impl FnOnce(&ModelState) -> Result<T>) -> Result<T> {
         match &*self.lock() {
-            Slot::Open(state) => read(state),
-            Slot::Closed => Err(closed()),
+            ModelSlot::Open(state) => read(state),
+            ModelSlot::Closed => Err(closed()),
         }
     }
 
     /// Changes the state, then tells the listener, without holding the lock.
-    fn write<T>(&self, write: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+    fn write<T>(&self, write: impl FnOnce(&mut ModelState) -> Result<T>) -> Result<T> {
         let (answer, mut woken) = match &mut *self.lock() {
-            Slot::Open(state) => (write(state), std::mem::take(&mut state.woken)),
-            Slot::Closed => return Err(closed()),
+            ModelSlot::Open(state) => (write(state), std::mem::take(&mut state.woken)),
+            ModelSlot::Closed => return Err(closed()),
         };
         woken.sort_unstable();
         woken.dedup();
@@ -116,14 +117,14 @@ fn closed() -> Error {
     Error::Internal("the store is closed".to_owned())
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory").finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl Store for Memory {
+impl Store for MemoryStore {
     fn durability(&self) -> Durability {
         Durability::Nothing
     }
@@ -132,7 +133,7 @@ impl Store for Memory {
         "memory".to_owned()
     }
 
-    fn on_wake(&self, listener: Listener) {
+    fn on_wake(&self, listener: WakeListener) {
         // A second listener is a mistake of the caller; the first one keeps hearing.
         let _ = self.listener.set(listener);
     }
@@ -141,39 +142,44 @@ impl Store for Memory {
         self.read(|_| Ok(()))
     }
 
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<StorageFault> {
         None
     }
 
     async fn close(&self) {
-        *self.lock() = Slot::Closed;
+        *self.lock() = ModelSlot::Closed;
     }
 
     async fn ensure_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<TenantId> {
         self.write(|state| Ok(state.ensure_tenant(id, name, at)))
     }
 
-    async fn create_account(&self, context: Context, account: NewAccount) -> Result<Account> {
+    async fn create_account(&self, context: WriteContext, account: NewAccount) -> Result<AccountRecord> {
         self.write(|state| state.create_account(&context, account))
     }
 
-    async fn update_account(&self, context: Context, agent: AgentRef, patch: AccountPatch) -> Result<Account> {
+    async fn update_account(
+        &self,
+        context: WriteContext,
+        agent: AgentRef,
+        patch: AccountPatch,
+    ) -> Result<AccountRecord> {
         self.write(|state| state.update_account(&context, &agent, patch))
     }
 
-    async fn archive_account(&self, context: Context, agent: AgentRef) -> Result<Account> {
+    async fn archive_account(&self, context: WriteContext, agent: AgentRef) -> Result<AccountRecord> {
         self.write(|state| state.archive_account(&context, &agent))
     }
 
-    async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<Account> {
+    async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<AccountRecord> {
         self.read(|state| state.account(tenant, &agent))
     }
 
-    async fn accounts(&self, tenant: TenantId, page: Page) -> Result<Listed<Account>> {
+    async fn accounts(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<AccountRecord>> {
         self.read(|state| state.accounts(tenant, &page))
     }
 
-    async fn create_pairing_code(&self, context: Context, code: NewPairingCode) -> Result<()> {
+    async fn create_pairing_code(&self, context: WriteContext, code: NewPairingCode) -> Result<()> {
         self.write(|state| state.create_pairing_code(&context, code))
     }
 
@@ -188,45 +194,50 @@ impl Store for Memory {
         self.read(|state| state.pairing_request(code, at))
     }
 
-    async fn pairing(&self, proof: Proof, at: Timestamp) -> Result<Pairing> {
+    async fn pairing(&self, proof: PairingProof, at: Timestamp) -> Result<Pairing> {
         self.read(|state| state.pairing(proof, at))
     }
 
-    async fn decide_pairing(&self, context: Context, code: SecretHash, decision: PairingDecision) -> Result<()> {
+    async fn decide_pairing(&self, context: WriteContext, code: SecretHash, decision: PairingDecision) -> Result<()> {
         self.write(|state| state.decide_pairing(&context, code, &decision))
     }
 
-    async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<Runtime> {
+    async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<RuntimeRecord> {
         self.write(|state| state.attach_runtime(runtime, at))
     }
 
-    async fn runtime(&self, tenant: TenantId, runtime: RuntimeId) -> Result<Runtime> {
+    async fn runtime(&self, tenant: TenantId, runtime: RuntimeId) -> Result<RuntimeRecord> {
         self.read(|state| state.runtime(tenant, runtime))
     }
 
-    async fn runtimes(&self, tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>> {
+    async fn runtimes(
+        &self,
+        tenant: TenantId,
+        agent: Option<AgentId>,
+        page: Pagination,
+    ) -> Result<ListPage<RuntimeRecord>> {
         self.read(|state| state.runtimes(tenant, agent, &page))
     }
 
-    async fn revoke_runtime(&self, context: Context, runtime: RuntimeId) -> Result<Runtime> {
+    async fn revoke_runtime(&self, context: WriteContext, runtime: RuntimeId) -> Result<RuntimeRecord> {
         self.write(|state| state.revoke_runtime(&context, runtime))
     }
 
-    async fn change_token(&self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime> {
+    async fn change_token(&self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<RuntimeRecord> {
         self.write(|state| state.change_token(runtime, change, at))
     }
 
-    async fn leave(&self, runtime: RuntimeId, at: Timestamp) -> Result<()> {
-        self.write(|state| state.leave(runtime, at))
+    async fn disconnect_runtime(&self, runtime: RuntimeId, at: Timestamp) -> Result<()> {
+        self.write(|state| state.disconnect_runtime(runtime, at))
     }
 
     async fn heartbeat(
         &self,
         runtime: RuntimeId,
         running: Option<Vec<RunId>>,
-        leases: Leases,
+        leases: LeaseTimes,
         at: Timestamp,
-    ) -> Result<Beat> {
+    ) -> Result<HeartbeatResult> {
         self.write(|state| state.heartbeat(runtime, running, leases, at))
     }
 
@@ -237,23 +248,29 @@ impl Store for Memory {
         })
     }
 
-    async fn credential(&self, secret: SecretHash) -> Result<Option<Credential>> {
+    async fn credential(&self, secret: SecretHash) -> Result<Option<StoredCredential>> {
         self.read(|state| Ok(state.credential(secret)))
     }
 
-    async fn create_key(&self, context: Context, key: NewKey) -> Result<Key> {
+    async fn create_key(&self, context: WriteContext, key: NewKey) -> Result<KeyRecord> {
         self.write(|state| state.create_key(&context, key))
     }
 
-    async fn revoke_key(&self, context: Context, key: KeyId) -> Result<Key> {
+    async fn revoke_key(&self, context: WriteContext, key: KeyId) -> Result<KeyRecord> {
         self.write(|state| state.revoke_key(&context, key))
     }
 
-    async fn keys(&self, tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>> {
+    async fn keys(
+        &self,
+        tenant: TenantId,
+        kind: KeyKind,
+        user: Option<UserId>,
+        page: Pagination,
+    ) -> Result<ListPage<KeyRecord>> {
         self.read(|state| state.keys(tenant, kind, user, &page))
     }
 
-    async fn create_run(&self, context: Context, run: NewRun) -> Result<Created> {
+    async fn create_run(&self, context: WriteContext, run: NewRun) -> Result<RunCreation> {
         self.write(|state| state.create_run(&context, run))
     }
 
@@ -261,40 +278,40 @@ impl Store for Memory {
         &self,
         runtime: RuntimeId,
         via: Option<ChannelId>,
-        enforces: Vec<Limit>,
+        enforces: Vec<SandboxLimit>,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Option<Claimed>> {
+    ) -> Result<Option<ClaimedRunRecord>> {
         self.write(|state| state.claim(runtime, via, &enforces, lease, at))
     }
 
     async fn progress(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         progress: NewProgress,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Status> {
+    ) -> Result<RunStatus> {
         self.write(|state| state.progress(by, run, progress, lease, at))
     }
 
     async fn finish(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
-        outcome: Outcome,
+        outcome: RunResult,
         usage: Option<Json>,
         at: Timestamp,
-    ) -> Result<Status> {
+    ) -> Result<RunStatus> {
         self.write(|state| state.finish(by, run, outcome, usage, at))
     }
 
-    async fn cancel_run(&self, context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord> {
+    async fn cancel_run(&self, context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord> {
         self.write(|state| state.cancel_run(&context, run, reason.as_deref()))
     }
 
-    async fn release(&self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord> {
+    async fn release(&self, by: WorkerRef, run: RunId, at: Timestamp) -> Result<RunRecord> {
         self.write(|state| state.release(by, run, at))
     }
 
@@ -302,19 +319,19 @@ impl Store for Memory {
         self.read(|state| state.run(tenant, run))
     }
 
-    async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>> {
+    async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Pagination) -> Result<ListPage<RunRecord>> {
         self.read(|state| state.runs(tenant, &filter, &page))
     }
 
-    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed> {
+    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Pagination) -> Result<TaskPage> {
         self.read(|state| state.tasks(tenant, &filter, &page))
     }
 
-    async fn live(&self, tenant: TenantId) -> Result<Live> {
+    async fn live(&self, tenant: TenantId) -> Result<LiveCounts> {
         self.read(|state| Ok(state.live(tenant)))
     }
 
-    async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<Swept> {
+    async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<SweepResult> {
         self.write(|state| Ok(state.sweep(silence, at)))
     }
 
@@ -326,15 +343,19 @@ impl Store for Memory {
         self.read(|state| Ok(state.clock))
     }
 
-    async fn retain(&self, retention: Retention) -> Result<Retained> {
+    async fn retain(&self, retention: Retention) -> Result<RetentionResult> {
         self.write(|state| Ok(state.retain(retention)))
     }
 
-    async fn delete_run(&self, context: Context, run: RunId) -> Result<Retained> {
+    async fn delete_run(&self, context: WriteContext, run: RunId) -> Result<RetentionResult> {
         self.write(|state| state.delete_run(&context, run))
     }
 
-    async fn delete_conversation(&self, context: Context, conversation: ConversationId) -> Result<Retained> {
+    async fn delete_conversation(
+        &self,
+        context: WriteContext,
+        conversation: ConversationId,
+    ) -> Result<RetentionResult> {
         self.write(|state| state.delete_conversation(&context, conversation))
     }
 
@@ -346,7 +367,7 @@ impl Store for Memory {
         self.read(|state| state.run_events(tenant, run, after, limit))
     }
 
-    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline> {
+    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: OutlineScope) -> Result<RunOutline> {
         self.read(|state| state.run_outline(tenant, run, upto, shown))
     }
 
@@ -354,42 +375,56 @@ impl Store for Memory {
         self.read(|state| Ok(state.log(tenant, after, limit)))
     }
 
-    async fn create_conversation(&self, context: Context, conversation: NewConversation) -> Result<Conversation> {
+    async fn create_conversation(
+        &self,
+        context: WriteContext,
+        conversation: NewConversation,
+    ) -> Result<ConversationRecord> {
         self.write(|state| state.create_conversation(&context, conversation))
     }
 
-    async fn conversation(&self, tenant: TenantId, conversation: ConversationId) -> Result<Conversation> {
+    async fn conversation(&self, tenant: TenantId, conversation: ConversationId) -> Result<ConversationRecord> {
         self.read(|state| state.conversation(tenant, conversation))
     }
 
-    async fn conversations(&self, tenant: TenantId, page: Page) -> Result<Listed<Conversation>> {
+    async fn conversations(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<ConversationRecord>> {
         self.read(|state| state.conversations(tenant, &page))
     }
 
-    async fn add_message(&self, context: Context, message: NewMessage) -> Result<Message> {
+    async fn add_message(&self, context: WriteContext, message: NewMessage) -> Result<MessageRecord> {
         self.write(|state| state.add_message(&context, message))
     }
 
-    async fn messages(&self, tenant: TenantId, conversation: ConversationId, page: Page) -> Result<Listed<Message>> {
+    async fn messages(
+        &self,
+        tenant: TenantId,
+        conversation: ConversationId,
+        page: Pagination,
+    ) -> Result<ListPage<MessageRecord>> {
         self.read(|state| state.messages(tenant, conversation, &page))
     }
 
-    async fn add_artifact(&self, context: Context, artifact: NewArtifact) -> Result<Artifact> {
+    async fn add_artifact(&self, context: WriteContext, artifact: NewArtifact) -> Result<ArtifactRecord> {
         self.write(|state| state.add_artifact(&context, artifact))
     }
 
-    async fn artifact(&self, tenant: TenantId, artifact: ArtifactId) -> Result<Artifact> {
+    async fn artifact(&self, tenant: TenantId, artifact: ArtifactId) -> Result<ArtifactRecord> {
         self.read(|state| state.artifact(tenant, artifact))
     }
 
-    async fn artifacts(&self, tenant: TenantId, workspace: WorkspaceId, page: Page) -> Result<Listed<Artifact>> {
+    async fn artifacts(
+        &self,
+        tenant: TenantId,
+        workspace: WorkspaceId,
+        page: Pagination,
+    ) -> Result<ListPage<ArtifactRecord>> {
         self.read(|state| state.artifacts(tenant, workspace, &page))
     }
 }
 
-// === impl Slot ===
+// === impl ModelSlot ===
 
-impl Default for Slot {
+impl Default for ModelSlot {
     fn default() -> Self {
         Self::Open(Box::default())
     }

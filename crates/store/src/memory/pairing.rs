@@ -2,41 +2,42 @@
 
 use attache_protocol::{AgentId, Json, KeyId, Timestamp, secret::SecretHash, wire::runtime::RuntimeState};
 
-use super::state::{Code, Decision, Request, State};
+use super::state::{ModelPairingCode, ModelPairingDecision, ModelPairingRequest, ModelState};
 use crate::{
-    Context, Error, Result, Woken, entry,
+    Error, Result, WakeHint, WriteContext, entry,
     record::{
-        AgentRef, NewPairingCode, NewPairingRequest, NewRuntime, Pairing, PairingDecision, PairingRequest, Proof,
-        Runtime, RuntimeKind,
+        AgentRef, NewPairingCode, NewPairingRequest, NewRuntime, Pairing, PairingDecision, PairingProof,
+        PairingRequest, RuntimeKind, RuntimeRecord,
     },
 };
 
 /// What a valid proof entitles a device to.
-struct Entitled {
+struct ModelEntitlement {
     agent: AgentId,
     device_name: Option<String>,
     labels: Json,
 }
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    pub(super) fn create_pairing_code(&mut self, context: &Context, new: NewPairingCode) -> Result<()> {
+impl ModelState {
+    pub(super) fn create_pairing_code(&mut self, context: &WriteContext, new: NewPairingCode) -> Result<()> {
         let agent = self.living_agent(context.tenant, &new.agent)?.id;
         self.no_peer(agent)?;
-        self.codes.insert(new.code, Code { agent, maker: new.maker, expires_at: new.expires_at, used: false });
+        self.codes
+            .insert(new.code, ModelPairingCode { agent, maker: new.maker, expires_at: new.expires_at, used: false });
         let entry = entry::pairing_code_created(agent, new.expires_at);
         self.append(context.tenant, context.at, &context.actor, entry);
         Ok(())
     }
 
     pub(super) fn request_pairing(&mut self, new: NewPairingRequest) {
-        self.requests.insert(new.code, Request { asked: new, decision: Decision::Pending });
+        self.requests.insert(new.code, ModelPairingRequest { asked: new, decision: ModelPairingDecision::Pending });
     }
 
     pub(super) fn pairing_request(&self, code: SecretHash, at: Timestamp) -> Result<PairingRequest> {
         let request = self.requests.get(&code).ok_or(Error::PairingInvalid { agent: None })?;
-        if request.decision != Decision::Pending || request.asked.expires_at <= at {
+        if request.decision != ModelPairingDecision::Pending || request.asked.expires_at <= at {
             return Err(Error::PairingInvalid { agent: None });
         }
         let NewPairingRequest { device_name, labels, address, expires_at, .. } = request.asked.clone();
@@ -44,11 +45,11 @@ impl State {
     }
 
     /// What the proof is for, as long as it can be redeemed.
-    pub(super) fn pairing(&self, proof: Proof, at: Timestamp) -> Result<Pairing> {
+    pub(super) fn pairing(&self, proof: PairingProof, at: Timestamp) -> Result<Pairing> {
         let (agent, maker) = match proof {
-            Proof::Code(code) => self.open_code(code, at)?,
-            Proof::Poll(poll) => self.confirmed(poll, at)?.1,
-            Proof::Owner { tenant, agent } => (self.agent(tenant, &AgentRef::Id(agent))?.id, None),
+            PairingProof::Code(code) => self.open_code(code, at)?,
+            PairingProof::Poll(poll) => self.confirmed(poll, at)?.1,
+            PairingProof::Owner { tenant, agent } => (self.agent(tenant, &AgentRef::Id(agent))?.id, None),
         };
         Ok(Pairing { tenant: self.accounts[&agent].tenant, agent, maker })
     }
@@ -64,23 +65,23 @@ impl State {
     }
 
     /// A device's request that a person has confirmed, with the agent and who confirmed it.
-    fn confirmed(&self, poll: SecretHash, at: Timestamp) -> Result<(&Request, (AgentId, Option<KeyId>))> {
+    fn confirmed(&self, poll: SecretHash, at: Timestamp) -> Result<(&ModelPairingRequest, (AgentId, Option<KeyId>))> {
         let request = self.polled(poll).ok_or(Error::PairingInvalid { agent: None })?;
         let agent = request.decision.agent();
         if request.asked.expires_at <= at {
             return Err(Error::PairingInvalid { agent });
         }
         match request.decision {
-            Decision::Used(_) => Err(Error::PairingInvalid { agent }),
-            Decision::Rejected => Err(Error::PairingRejected),
-            Decision::Pending => Err(Error::PairingPending),
-            Decision::Confirmed(agent, maker) => Ok((request, (agent, maker))),
+            ModelPairingDecision::Used(_) => Err(Error::PairingInvalid { agent }),
+            ModelPairingDecision::Rejected => Err(Error::PairingRejected),
+            ModelPairingDecision::Pending => Err(Error::PairingPending),
+            ModelPairingDecision::Confirmed(agent, maker) => Ok((request, (agent, maker))),
         }
     }
 
     pub(super) fn decide_pairing(
         &mut self,
-        context: &Context,
+        context: &WriteContext,
         code: SecretHash,
         decision: &PairingDecision,
     ) -> Result<()> {
@@ -90,17 +91,17 @@ impl State {
             PairingDecision::Confirm { agent, maker } => {
                 let agent = self.living_agent(context.tenant, agent)?.id;
                 self.no_peer(agent)?;
-                (Decision::Confirmed(agent, *maker), entry::pairing_confirmed(agent))
+                (ModelPairingDecision::Confirmed(agent, *maker), entry::pairing_confirmed(agent))
             }
-            PairingDecision::Reject => (Decision::Rejected, entry::pairing_rejected()),
+            PairingDecision::Reject => (ModelPairingDecision::Rejected, entry::pairing_rejected()),
         };
         self.requests.get_mut(&code).expect("it was just found").decision = decision;
         self.append(context.tenant, context.at, &context.actor, entry);
         Ok(())
     }
 
-    pub(super) fn attach_runtime(&mut self, new: NewRuntime, at: Timestamp) -> Result<Runtime> {
-        let Entitled { agent, device_name, labels } = self.entitled(&new, at)?;
+    pub(super) fn attach_runtime(&mut self, new: NewRuntime, at: Timestamp) -> Result<RuntimeRecord> {
+        let ModelEntitlement { agent, device_name, labels } = self.check_proof(&new, at)?;
         let account = &self.accounts[&agent];
         if account.archived_at.is_some() {
             return Err(Error::AgentArchived);
@@ -114,7 +115,7 @@ impl State {
         if let Some(former) = self.active_runtime(agent) {
             self.end_runtime(former, RuntimeState::Superseded, &actor, at);
         }
-        let runtime = Runtime {
+        let runtime = RuntimeRecord {
             id: new.id,
             kind: new.kind,
             tenant,
@@ -133,41 +134,41 @@ impl State {
         self.append(tenant, at, &actor, entry::runtime_attached(agent, new.id, runtime.device_name.as_deref()));
         self.tokens.insert(new.token, new.id);
         self.runtimes.insert(new.id, runtime.clone());
-        self.woken.push(Woken::Runtime(agent));
+        self.woken.push(WakeHint::Runtime(agent));
         Ok(runtime)
     }
 
-    fn entitled(&self, new: &NewRuntime, at: Timestamp) -> Result<Entitled> {
+    fn check_proof(&self, new: &NewRuntime, at: Timestamp) -> Result<ModelEntitlement> {
         let agent = self.pairing(new.proof, at)?.agent;
         let (device_name, labels) = match new.proof {
-            Proof::Code(_) | Proof::Owner { .. } => (new.device_name.clone(), new.labels.clone()),
-            Proof::Poll(poll) => {
+            PairingProof::Code(_) | PairingProof::Owner { .. } => (new.device_name.clone(), new.labels.clone()),
+            PairingProof::Poll(poll) => {
                 let asked = &self.confirmed(poll, at)?.0.asked;
                 (asked.device_name.clone(), asked.labels.clone())
             }
         };
-        Ok(Entitled { agent, device_name, labels })
+        Ok(ModelEntitlement { agent, device_name, labels })
     }
 
-    fn use_up(&mut self, proof: Proof, agent: AgentId) {
+    fn use_up(&mut self, proof: PairingProof, agent: AgentId) {
         match proof {
-            Proof::Code(code) => self.codes.get_mut(&code).expect("it was just found").used = true,
-            Proof::Owner { .. } => {}
-            Proof::Poll(poll) => {
+            PairingProof::Code(code) => self.codes.get_mut(&code).expect("it was just found").used = true,
+            PairingProof::Owner { .. } => {}
+            PairingProof::Poll(poll) => {
                 let request = self.requests.values_mut().find(|request| request.asked.poll == poll);
-                request.expect("it was just found").decision = Decision::Used(agent);
+                request.expect("it was just found").decision = ModelPairingDecision::Used(agent);
             }
         }
     }
 
-    fn polled(&self, poll: SecretHash) -> Option<&Request> {
+    fn polled(&self, poll: SecretHash) -> Option<&ModelPairingRequest> {
         self.requests.values().find(|request| request.asked.poll == poll)
     }
 }
 
-// === impl Decision ===
+// === impl ModelPairingDecision ===
 
-impl Decision {
+impl ModelPairingDecision {
     pub(super) fn agent(self) -> Option<AgentId> {
         match self {
             Self::Pending | Self::Rejected => None,

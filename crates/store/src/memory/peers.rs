@@ -5,23 +5,23 @@ use std::time::Duration;
 use async_trait::async_trait;
 use attache_protocol::{
     AgentId, Json, RunId, RuntimeId, TenantId, Timestamp,
-    rules::run::{Command, Worker},
+    rules::run::{RunCommand, WorkerRef},
 };
 
-use super::{Memory, state::State};
+use super::{MemoryStore, state::ModelState};
 use crate::{
-    Context, Error, Peers, Result, Woken,
+    Error, PeerStore, Result, WakeHint, WriteContext,
     entry::{self, call},
     record::{
-        AgentRef, Runtime, RuntimeKind,
-        peer::{NewPeer, NewPeerTask, Peer, PeerTask, PeerTaskChange, Pin},
+        AgentRef, RuntimeKind, RuntimeRecord,
+        peer::{NewPeer, NewPeerTask, PeerRecord, PeerTask, PeerTaskChange, PinnedCard},
     },
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    fn set_peer(&mut self, context: &Context, agent: &AgentRef, new: NewPeer) -> Result<Peer> {
+impl ModelState {
+    fn set_peer(&mut self, context: &WriteContext, agent: &AgentRef, new: NewPeer) -> Result<PeerRecord> {
         let agent = self.living_agent(context.tenant, agent)?.id;
         if self.active_runtime(agent).is_some_and(|runtime| self.runtimes[&runtime].kind != RuntimeKind::Hub) {
             return Err(Error::IsPaired);
@@ -32,17 +32,17 @@ impl State {
                 known.clone()
             }
             None => {
-                let peer = Peer::new(agent, new);
+                let peer = PeerRecord::new(agent, new);
                 self.peers.insert(agent, peer.clone());
                 peer
             }
         };
         self.append(context.tenant, context.at, &context.actor, entry::peer::set(&peer));
-        self.woken.push(Woken::Peers);
+        self.woken.push(WakeHint::Peers);
         Ok(peer)
     }
 
-    fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<Peer>> {
+    fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<PeerRecord>> {
         self.agent(tenant, &AgentRef::Id(agent))?;
         Ok(self.peers.get(&agent).cloned())
     }
@@ -52,19 +52,19 @@ impl State {
         if self.peers.get(&agent).is_some() { Err(Error::IsPeer) } else { Ok(()) }
     }
 
-    fn all_peers(&self) -> Vec<(TenantId, Peer)> {
-        let account = |peer: &Peer| &self.accounts[&peer.agent];
+    fn all_peers(&self) -> Vec<(TenantId, PeerRecord)> {
+        let account = |peer: &PeerRecord| &self.accounts[&peer.agent];
         let living = self.peers.values().filter(|peer| account(peer).archived_at.is_none());
         living.map(|peer| (account(peer).tenant, peer.clone())).collect()
     }
 
     /// A peer of the tenant that is at this url now.
-    fn peer_at(&mut self, tenant: TenantId, agent: AgentId, url: &str) -> Result<&mut Peer> {
+    fn peer_at(&mut self, tenant: TenantId, agent: AgentId, url: &str) -> Result<&mut PeerRecord> {
         self.agent(tenant, &AgentRef::Id(agent))?;
         self.peers.get_mut(&agent).filter(|peer| peer.url == url).ok_or(Error::NotFound)
     }
 
-    fn pin_card(&mut self, context: &Context, agent: AgentId, url: &str, card: Pin) -> Result<Peer> {
+    fn pin_card(&mut self, context: &WriteContext, agent: AgentId, url: &str, card: PinnedCard) -> Result<PeerRecord> {
         let peer = self.peer_at(context.tenant, agent, url)?;
         let is_new = match &peer.pin {
             Some(pin) if pin.digest != card.digest => return Err(Error::CardPinned),
@@ -83,7 +83,14 @@ impl State {
         Ok(peer)
     }
 
-    fn offer_card(&mut self, context: &Context, agent: AgentId, url: &str, card: Pin, problem: &str) -> Result<Peer> {
+    fn offer_card(
+        &mut self,
+        context: &WriteContext,
+        agent: AgentId,
+        url: &str,
+        card: PinnedCard,
+        problem: &str,
+    ) -> Result<PeerRecord> {
         let peer = self.peer_at(context.tenant, agent, url)?;
         if peer.pin.as_ref().is_some_and(|pin| pin.digest == card.digest) {
             return Ok(peer.clone());
@@ -99,19 +106,19 @@ impl State {
         Ok(peer)
     }
 
-    fn trust_card(&mut self, context: &Context, agent: &AgentRef, seen: Option<[u8; 32]>) -> Result<Peer> {
+    fn trust_card(&mut self, context: &WriteContext, agent: &AgentRef, seen: Option<[u8; 32]>) -> Result<PeerRecord> {
         let agent = self.living_agent(context.tenant, agent)?.id;
         let peer = self.peers.get_mut(&agent).ok_or(Error::NotFound)?;
         let offered = peer.offered.as_ref().ok_or(Error::NothingOffered)?;
         if seen.is_some_and(|seen| seen != offered.digest) {
             return Err(Error::VersionChanged);
         }
-        let card = Pin { pinned_at: context.at, ..offered.clone() };
+        let card = PinnedCard { pinned_at: context.at, ..offered.clone() };
         let entry = entry::peer::trusted(agent, &card);
-        *peer = Peer { pin: Some(card), offered: None, problem: None, ..peer.clone() };
+        *peer = PeerRecord { pin: Some(card), offered: None, problem: None, ..peer.clone() };
         let peer = peer.clone();
         self.append(context.tenant, context.at, &context.actor, entry);
-        self.woken.push(Woken::Peers);
+        self.woken.push(WakeHint::Peers);
         Ok(peer)
     }
 
@@ -122,14 +129,14 @@ impl State {
 
     fn begin_peer_task(
         &mut self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         new: NewPeerTask,
         lease: Duration,
         at: Timestamp,
     ) -> Result<PeerTask> {
         let place = self.work(by, run)?;
-        let renewed = self.judge_worker(place, &Command::Progress { by, lease }, by, call::PEER_TASK, at)?;
+        let renewed = self.judge_worker(place, &RunCommand::Progress { by, lease }, by, call::PEER_TASK, at)?;
         let record = &mut self.runs[place].record;
         record.state = renewed.state;
         if let Some(known) = self.peer_tasks.get(&run) {
@@ -155,19 +162,19 @@ impl State {
 
     fn link_peer_task(
         &mut self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         change: PeerTaskChange,
         lease: Duration,
         at: Timestamp,
     ) -> Result<PeerTask> {
         let place = self.work(by, run)?;
-        let renewed = self.judge_worker(place, &Command::Progress { by, lease }, by, call::PEER_TASK, at)?;
+        let renewed = self.judge_worker(place, &RunCommand::Progress { by, lease }, by, call::PEER_TASK, at)?;
         let before = self.peer_tasks.get_mut(&run).ok_or(Error::NotFound)?;
         let (task, told) = before.changed(change, at).ok_or(Error::PeerTaskDiffers)?;
         *before = task.clone();
         self.runs[place].record.state = renewed.state;
-        if let Some(entry) = entry::peer::told(&task, told) {
+        if let Some(entry) = entry::peer::peer_task_changed(&task, told) {
             self.append_for(place, at, &entry::runtime_actor(by.runtime), entry);
         }
         Ok(task)
@@ -190,42 +197,49 @@ impl State {
         self.peer_tasks.values().filter(open).cloned().collect()
     }
 
-    fn declare_extensions(&mut self, runtime: RuntimeId, extensions: Option<Json>) -> Result<Runtime> {
+    fn declare_extensions(&mut self, runtime: RuntimeId, extensions: Option<Json>) -> Result<RuntimeRecord> {
         self.working(runtime)?;
         let known = self.runtimes.get_mut(&runtime).expect("it was just found");
         if known.extensions != extensions {
             known.extensions = extensions;
-            self.woken.push(Woken::Runtime(known.agent));
+            self.woken.push(WakeHint::Runtime(known.agent));
         }
         Ok(known.clone())
     }
 }
 
-// === impl Memory ===
+// === impl MemoryStore ===
 
 #[async_trait]
-impl Peers for Memory {
-    async fn set_peer(&self, context: Context, agent: AgentRef, peer: NewPeer) -> Result<Peer> {
+impl PeerStore for MemoryStore {
+    async fn set_peer(&self, context: WriteContext, agent: AgentRef, peer: NewPeer) -> Result<PeerRecord> {
         self.write(|state| state.set_peer(&context, &agent, peer))
     }
 
-    async fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<Peer>> {
+    async fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<PeerRecord>> {
         self.read(|state| state.peer(tenant, agent))
     }
 
-    async fn peers(&self) -> Result<Vec<(TenantId, Peer)>> {
+    async fn peers(&self) -> Result<Vec<(TenantId, PeerRecord)>> {
         self.read(|state| Ok(state.all_peers()))
     }
 
-    async fn pin_card(&self, context: Context, agent: AgentId, url: &str, card: Pin) -> Result<Peer> {
+    async fn pin_card(&self, context: WriteContext, agent: AgentId, url: &str, card: PinnedCard) -> Result<PeerRecord> {
         self.write(|state| state.pin_card(&context, agent, url, card))
     }
 
-    async fn offer_card(&self, context: Context, agent: AgentId, url: &str, card: Pin, problem: &str) -> Result<Peer> {
+    async fn offer_card(
+        &self,
+        context: WriteContext,
+        agent: AgentId,
+        url: &str,
+        card: PinnedCard,
+        problem: &str,
+    ) -> Result<PeerRecord> {
         self.write(|state| state.offer_card(&context, agent, url, card, problem))
     }
 
-    async fn trust_card(&self, context: Context, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<Peer> {
+    async fn trust_card(&self, context: WriteContext, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<PeerRecord> {
         self.write(|state| state.trust_card(&context, &agent, seen))
     }
 
@@ -235,7 +249,7 @@ impl Peers for Memory {
 
     async fn begin_peer_task(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         task: NewPeerTask,
         lease: Duration,
@@ -246,7 +260,7 @@ impl Peers for Memory {
 
     async fn link_peer_task(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         change: PeerTaskChange,
         lease: Duration,
@@ -267,7 +281,7 @@ impl Peers for Memory {
         self.read(|state| Ok(state.open_peer_tasks(agent)))
     }
 
-    async fn declare_extensions(&self, runtime: RuntimeId, extensions: Option<Json>) -> Result<Runtime> {
+    async fn declare_extensions(&self, runtime: RuntimeId, extensions: Option<Json>) -> Result<RuntimeRecord> {
         self.write(|state| state.declare_extensions(runtime, extensions))
     }
 }

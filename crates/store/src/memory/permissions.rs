@@ -5,51 +5,55 @@ use std::time::Duration;
 use attache_protocol::{
     GrantId, PermissionId, RunId, TenantId, Timestamp,
     rules::{
-        permission::{self, Decision, Grant, OnTimeout, Reach, Source, Verdict, decide},
-        run::{Command, FailureCode, Waiting, Worker},
+        permission::{
+            self, ApprovalDecision, DecisionSource, DecisionVerdict, GrantReach, OnTimeout, StandingGrant, decide,
+        },
+        run::{FailureCode, RunCommand, WaitReason, WorkerRef},
     },
 };
 
 use super::{
-    page::{self, Order},
-    state::State,
+    page::{self, PageOrder},
+    state::ModelState,
 };
 use crate::{
-    Context, Error, Result, Woken,
+    Error, Result, WakeHint, WriteContext,
     entry::{self, call},
     record::{
-        Listed, Page,
-        ask::{GrantRecord, NewDecision, NewPermission, Permission, PermissionFilter, Settled},
+        ListPage, Pagination,
         channel::Frame,
-        delivery::Delivery,
+        delivery::DeliveryRecord,
+        worker_request::{
+            GrantRecord, NewDecision, NewPermission, PermissionFilter, PermissionRecord, PermissionSettlement,
+        },
     },
     weight::has_room,
 };
 
 /// What a settled permission means for its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
+enum ModelDecisionEffect {
     /// It waits for one answer less.
     GoesOn,
     /// It never waited.
     None,
 }
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
+impl ModelState {
     pub(super) fn request_permission(
         &mut self,
-        by: Worker,
+        by: WorkerRef,
         new: NewPermission,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Permission> {
+    ) -> Result<PermissionRecord> {
         let place = self.work(by, new.run)?;
-        let ask = Command::Ask { by, what: Waiting::Approval, lease };
+        let ask = RunCommand::Ask { by, what: WaitReason::Approval, lease };
         let asked = self.judge_worker(place, &ask, by, call::PERMISSION, at)?;
-        let renewed = self.judge(place, &Command::Progress { by, lease }, at)?;
-        if let Some(known) = self.asked_before(place, &new) {
+        let renewed = self.judge(place, &RunCommand::Progress { by, lease }, at)?;
+        if let Some(known) = self.find_repeated_permission(place, &new) {
             if self.permissions[&known].1.subject != new.subject {
                 return Err(Error::KeyReused);
             }
@@ -57,14 +61,14 @@ impl State {
             return Ok(self.shown_permission(known));
         }
         let (id, actor) = (new.id, entry::runtime_actor(by.runtime));
-        let requested = entry::ask::permission_requested(&new);
+        let requested = entry::worker_request::permission_requested(&new);
         if !has_room(self.runs[place].log_bytes, requested.1.get().len()) {
             return Err(Error::LogFull);
         }
         self.append_for(place, at, &actor, requested);
         let record = &self.runs[place].record;
         let (tenant, run, channel) = (record.tenant, record.id, record.channel);
-        let permission = Permission {
+        let permission = PermissionRecord {
             id,
             run,
             agent: record.agent,
@@ -86,7 +90,7 @@ impl State {
             requested_at: at,
             expires_at: new.expires_at,
             on_timeout: new.on_timeout,
-            state: permission::State::Pending,
+            state: permission::PermissionState::Pending,
             settled: None,
         };
         if let Some(channel) = channel {
@@ -98,23 +102,23 @@ impl State {
         match answer {
             Some((grant, approved)) => {
                 self.runs[place].record.state = renewed.state;
-                let settled = Settled {
+                let settled = PermissionSettlement {
                     at,
                     by: format!("grant:{grant}"),
-                    source: Some(Source::Policy),
+                    source: Some(DecisionSource::Policy),
                     decision: self.denial_behind(grant),
                     via: None,
                     from: None,
                     grant: Some(grant),
                 };
-                let state = permission::State::decided(approved);
-                self.settle_permission(id, state, settled, Context::SYSTEM, Effect::None);
+                let state = permission::PermissionState::decided(approved);
+                self.settle_permission(id, state, settled, WriteContext::SYSTEM, ModelDecisionEffect::None);
             }
             None => {
-                self.append_for(place, at, &actor, entry::ask::approval_required(id));
+                self.append_for(place, at, &actor, entry::worker_request::approval_required(id));
                 self.wait(place, asked, &actor, at);
                 if let Some(url) = new.notify {
-                    self.deliver(Delivery::due(tenant, run, Some(id), url, at));
+                    self.deliver(DeliveryRecord::due(tenant, run, Some(id), url, at));
                 }
             }
         }
@@ -122,48 +126,48 @@ impl State {
     }
 
     /// The request of the same claim that is the same question.
-    fn asked_before(&self, place: usize, new: &NewPermission) -> Option<PermissionId> {
+    fn find_repeated_permission(&self, place: usize, new: &NewPermission) -> Option<PermissionId> {
         let epoch = self.runs[place].record.state.epoch;
         let mut same_claim = self
             .permissions
             .values()
             .map(|(_, permission)| permission)
             .filter(|permission| permission.run == new.run && permission.epoch == epoch);
-        let same = |known: &&Permission| match &new.request {
+        let same = |known: &&PermissionRecord| match &new.request {
             Some(_) => known.request == new.request,
-            None => known.state == permission::State::Pending && known.subject == new.subject,
+            None => known.state == permission::PermissionState::Pending && known.subject == new.subject,
         };
         same_claim.find(same).map(|known| known.id)
     }
 
     pub(super) fn decide_permission(
         &mut self,
-        context: &Context,
+        context: &WriteContext,
         id: PermissionId,
         new: NewDecision,
-    ) -> Result<Permission> {
+    ) -> Result<PermissionRecord> {
         let permission = self.permission(context.tenant, id)?;
-        let before = permission.settled.as_ref().map(|settled| permission::Settled {
+        let before = permission.settled.as_ref().map(|settled| permission::PriorDecision {
             state: permission.state,
             by: &settled.by,
             decision: settled.decision.as_ref(),
         });
         let NewDecision { decision, grant, via, from } = new;
         match decide(before, &context.actor, &decision) {
-            Verdict::Settles => {}
-            Verdict::Repeats => return Ok(permission),
-            Verdict::TooLate => {
-                let late = entry::ask::permission_late(&permission, &decision);
+            DecisionVerdict::Settles => {}
+            DecisionVerdict::Repeats => return Ok(permission),
+            DecisionVerdict::TooLate => {
+                let late = entry::worker_request::permission_late(&permission, &decision);
                 self.append(context.tenant, context.at, &context.actor, late);
                 return Err(Error::AlreadyDecided(Box::new(permission)));
             }
         }
-        let grant = Grant::of(grant, &decision, permission.as_asked());
-        let state = permission::State::decided(decision.approved);
-        let settled = Settled {
+        let grant = StandingGrant::of(grant, &decision, permission.as_asked());
+        let state = permission::PermissionState::decided(decision.approved);
+        let settled = PermissionSettlement {
             at: context.at,
             by: context.actor.clone(),
-            source: Some(Source::User),
+            source: Some(DecisionSource::User),
             decision: Some(decision),
             via: Some(via),
             from,
@@ -181,7 +185,7 @@ impl State {
             };
             self.grants.insert(record.grant.id, (context.tenant, record));
         }
-        self.settle_permission(id, state, settled, &context.actor, Effect::GoesOn);
+        self.settle_permission(id, state, settled, &context.actor, ModelDecisionEffect::GoesOn);
         Ok(self.shown_permission(id))
     }
 
@@ -189,27 +193,27 @@ impl State {
     fn settle_permission(
         &mut self,
         id: PermissionId,
-        state: permission::State,
-        settled: Settled,
+        state: permission::PermissionState,
+        settled: PermissionSettlement,
         actor: &str,
-        effect: Effect,
+        effect: ModelDecisionEffect,
     ) {
         let at = settled.at;
         let (_, permission) = self.permissions.get_mut(&id).expect("callers have found it");
         permission.state = state;
         permission.settled = Some(settled);
-        let (run, row) = (permission.run, entry::ask::permission_decided(permission));
+        let (run, row) = (permission.run, entry::worker_request::permission_decided(permission));
         let place = self.places[&run];
         self.append_for(place, at, actor, row);
-        self.woken.push(Woken::Asked(run));
-        let answer = state.approved().filter(|_| state != permission::State::Cancelled);
+        self.woken.push(WakeHint::Asked(run));
+        let answer = state.approved().filter(|_| state != permission::PermissionState::Cancelled);
         let Some(approved) = answer else { return };
         if let Some(channel) = self.runs[place].record.channel {
             self.append_to(channel, at, actor, entry::channel::permission_returned(channel, id, run, approved));
-            self.tell(channel, Frame::Permission { permission: id });
+            self.add_frame(channel, Frame::Permission { permission: id });
         }
-        if effect == Effect::GoesOn {
-            let answered = self.judge(place, &Command::Answer { what: Waiting::Approval }, at);
+        if effect == ModelDecisionEffect::GoesOn {
+            let answered = self.judge(place, &RunCommand::Answer { what: WaitReason::Approval }, at);
             self.wait(place, answered.expect("a run that asks is running"), actor, at);
         }
     }
@@ -218,16 +222,16 @@ impl State {
     pub(super) fn cancel_questions(&mut self, place: usize, at: Timestamp) {
         let run = self.runs[place].record.id;
         for id in self.pending_permissions_of(|permission| permission.run == run) {
-            let state = permission::State::Cancelled;
-            self.settle_permission(id, state, by_itself(at, None), Context::SYSTEM, Effect::None);
+            let state = permission::PermissionState::Cancelled;
+            self.settle_permission(id, state, by_itself(at, None), WriteContext::SYSTEM, ModelDecisionEffect::None);
         }
-        self.cancel_asks(run);
+        self.cancel_worker_requests(run);
     }
 
     /// In order of creation.
-    fn pending_permissions_of(&self, wanted: impl Fn(&Permission) -> bool) -> Vec<PermissionId> {
+    fn pending_permissions_of(&self, wanted: impl Fn(&PermissionRecord) -> bool) -> Vec<PermissionId> {
         let permissions = self.permissions.values().map(|(_, permission)| permission);
-        let pending = permissions.filter(|permission| permission.state == permission::State::Pending);
+        let pending = permissions.filter(|permission| permission.state == permission::PermissionState::Pending);
         pending.filter(|permission| wanted(permission)).map(|permission| permission.id).collect()
     }
 
@@ -237,25 +241,25 @@ impl State {
             may_expire && permission.expires_at.is_some_and(|expires_at| expires_at <= at)
         });
         for id in due {
-            let (_, Permission { run, state, on_timeout, .. }) = &self.permissions[&id];
+            let (_, PermissionRecord { run, state, on_timeout, .. }) = &self.permissions[&id];
             let (run, on_timeout) = (*run, *on_timeout);
             // An earlier one may have ended the run.
-            if *state != permission::State::Pending {
+            if *state != permission::PermissionState::Pending {
                 continue;
             }
             let halts = on_timeout == OnTimeout::DenyAndHalt;
-            let effect = if halts { Effect::None } else { Effect::GoesOn };
-            let settled = by_itself(at, Some(Source::Timeout));
-            self.settle_permission(id, permission::State::Expired, settled, Context::SYSTEM, effect);
+            let effect = if halts { ModelDecisionEffect::None } else { ModelDecisionEffect::GoesOn };
+            let settled = by_itself(at, Some(DecisionSource::Timeout));
+            self.settle_permission(id, permission::PermissionState::Expired, settled, WriteContext::SYSTEM, effect);
             if halts {
-                let halt = Command::Halt { code: FailureCode::PermissionDenied };
-                self.by_rule(self.places[&run], &halt, Context::SYSTEM, at);
+                let halt = RunCommand::Halt { code: FailureCode::PermissionDenied };
+                self.by_rule(self.places[&run], &halt, WriteContext::SYSTEM, at);
                 runs.push(run);
             }
         }
     }
 
-    pub(super) fn permission(&self, tenant: TenantId, id: PermissionId) -> Result<Permission> {
+    pub(super) fn permission(&self, tenant: TenantId, id: PermissionId) -> Result<PermissionRecord> {
         let known = self.permissions.get(&id).filter(|(owner, _)| *owner == tenant);
         known.map(|_| self.shown_permission(id)).ok_or(Error::NotFound)
     }
@@ -264,9 +268,9 @@ impl State {
         &self,
         tenant: TenantId,
         filter: &PermissionFilter,
-        page: &Page,
-    ) -> Result<Listed<Permission>> {
-        let wanted = |permission: &Permission| {
+        page: &Pagination,
+    ) -> Result<ListPage<PermissionRecord>> {
+        let wanted = |permission: &PermissionRecord| {
             filter.state.is_none_or(|state| state == permission.state)
                 && filter.run.is_none_or(|run| run == permission.run)
                 && filter.agent.is_none_or(|agent| agent == permission.agent)
@@ -274,23 +278,23 @@ impl State {
         let items = self.permissions.iter().rev();
         let items = items.filter(|(_, (owner, permission))| *owner == tenant && wanted(permission));
         let shown = items.map(|(place, (_, permission))| (place, self.shown_permission(permission.id)));
-        page::cut(shown, Order::Descending, page)
+        page::cut(shown, PageOrder::Descending, page)
     }
 
     pub(super) fn pending_permissions(&self, tenant: TenantId) -> u64 {
         let pending = self
             .permissions
             .values()
-            .filter(|(owner, permission)| *owner == tenant && permission.state == permission::State::Pending);
+            .filter(|(owner, permission)| *owner == tenant && permission.state == permission::PermissionState::Pending);
         u64::try_from(pending.count()).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn grants(&self, tenant: TenantId, page: &Page) -> Result<Listed<GrantRecord>> {
+    pub(super) fn grants(&self, tenant: TenantId, page: &Pagination) -> Result<ListPage<GrantRecord>> {
         let items = self.grants.iter().rev().filter(|(_, (owner, _))| *owner == tenant);
-        page::cut(items.map(|(place, (_, grant))| (place, self.shown_grant(grant))), Order::Descending, page)
+        page::cut(items.map(|(place, (_, grant))| (place, self.shown_grant(grant))), PageOrder::Descending, page)
     }
 
-    pub(super) fn revoke_grant(&mut self, context: &Context, id: GrantId) -> Result<GrantRecord> {
+    pub(super) fn revoke_grant(&mut self, context: &WriteContext, id: GrantId) -> Result<GrantRecord> {
         let known = self.grants.get_mut(&id).filter(|(owner, _)| *owner == context.tenant);
         let (_, record) = known.ok_or(Error::NotFound)?;
         let revoked_before = record.revoked_at.is_some();
@@ -300,7 +304,7 @@ impl State {
         }
         let record = record.clone();
         if !revoked_before {
-            self.append(context.tenant, context.at, &context.actor, entry::ask::grant_revoked(id));
+            self.append(context.tenant, context.at, &context.actor, entry::worker_request::grant_revoked(id));
         }
         Ok(self.shown_grant(&record))
     }
@@ -308,28 +312,28 @@ impl State {
     /// The grant with the end of its run.
     fn shown_grant(&self, record: &GrantRecord) -> GrantRecord {
         let ended_at = match record.grant.reach {
-            Reach::Run(run) => self.runs[self.places[&run]].record.ended_at,
-            Reach::Conversation { .. } | Reach::Agent(_) => None,
+            GrantReach::Run(run) => self.runs[self.places[&run]].record.ended_at,
+            GrantReach::Conversation { .. } | GrantReach::Agent(_) => None,
         };
         GrantRecord { ended_at, ..record.clone() }
     }
 
     /// What was said with the denial that a grant stands for: the agent is told why, also the next time.
-    fn denial_behind(&self, grant: GrantId) -> Option<Decision> {
+    fn denial_behind(&self, grant: GrantId) -> Option<ApprovalDecision> {
         let (_, record) = self.grants.get(&grant).filter(|(_, record)| !record.grant.approved)?;
         let (_, made_by) = self.permissions.get(&record.permission)?;
         made_by.settled.as_ref()?.decision.clone()
     }
 
     /// The permission with its agent's name of now.
-    fn shown_permission(&self, id: PermissionId) -> Permission {
+    fn shown_permission(&self, id: PermissionId) -> PermissionRecord {
         let (_, permission) = &self.permissions[&id];
-        Permission { agent_name: self.accounts[&permission.agent].name.clone(), ..permission.clone() }
+        PermissionRecord { agent_name: self.accounts[&permission.agent].name.clone(), ..permission.clone() }
     }
 }
 
 /// How a permission is settled without anybody's decision.
-fn by_itself(at: Timestamp, source: Option<Source>) -> Settled {
-    let by = Context::SYSTEM.to_owned();
-    Settled { at, by, source, decision: None, via: None, from: None, grant: None }
+fn by_itself(at: Timestamp, source: Option<DecisionSource>) -> PermissionSettlement {
+    let by = WriteContext::SYSTEM.to_owned();
+    PermissionSettlement { at, by, source, decision: None, via: None, from: None, grant: None }
 }

@@ -3,31 +3,31 @@
 use async_trait::async_trait;
 use attache_protocol::{EventKind, RunId, TenantId, Timestamp};
 
-use super::{Memory, state::State};
+use super::{MemoryStore, state::ModelState};
 use crate::{
-    Context, Error, MAX_PUSH_CONFIGS, Pushes, Result, entry,
+    Error, MAX_PUSH_CONFIGS, PushStore, Result, WriteContext, entry,
     record::{
-        delivery::Delivery,
-        push::{NewPushConfig, PushConfig},
+        delivery::DeliveryRecord,
+        push::{NewPushConfig, PushConfigRecord},
     },
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
+impl ModelState {
     pub(super) fn set_push_config(
         &mut self,
-        context: &Context,
+        context: &WriteContext,
         run: RunId,
         config: NewPushConfig,
-    ) -> Result<PushConfig> {
+    ) -> Result<PushConfigRecord> {
         self.place(context.tenant, run)?;
         let configs = self.pushes.entry(run).or_default();
         let known = configs.iter().position(|known| known.id == config.id);
         if known.is_none() && configs.len() >= MAX_PUSH_CONFIGS {
             return Err(Error::TooManyPushConfigs);
         }
-        let config = config.made(known.map_or(context.at, |known| configs[known].created_at));
+        let config = config.from_new(known.map_or(context.at, |known| configs[known].created_at));
         match known {
             Some(known) => configs[known] = config.clone(),
             None => configs.push(config.clone()),
@@ -36,17 +36,17 @@ impl State {
         Ok(config)
     }
 
-    fn push_configs(&self, tenant: TenantId, run: RunId) -> Result<Vec<PushConfig>> {
+    fn push_configs(&self, tenant: TenantId, run: RunId) -> Result<Vec<PushConfigRecord>> {
         self.place(tenant, run)?;
         Ok(self.pushes.get(&run).cloned().unwrap_or_default())
     }
 
-    fn push_config(&self, tenant: TenantId, run: RunId, id: &str) -> Result<PushConfig> {
+    fn push_config(&self, tenant: TenantId, run: RunId, id: &str) -> Result<PushConfigRecord> {
         let mut configs = self.push_configs(tenant, run)?.into_iter();
         configs.find(|config| config.id == id).ok_or(Error::NotFound)
     }
 
-    fn remove_push_config(&mut self, context: &Context, run: RunId, id: &str) -> Result<()> {
+    fn remove_push_config(&mut self, context: &WriteContext, run: RunId, id: &str) -> Result<()> {
         self.push_config(context.tenant, run, id)?;
         self.pushes.entry(run).or_default().retain(|config| config.id != id);
         self.append(context.tenant, context.at, &context.actor, entry::push_removed(run, id));
@@ -61,7 +61,7 @@ impl State {
         let record = &self.runs[place].record;
         let (tenant, run, seq) = (record.tenant, record.id, record.last_seq);
         for config in self.pushes.get(&run).cloned().unwrap_or_default() {
-            self.deliver(Delivery::push(tenant, run, &config, seq, at));
+            self.deliver(DeliveryRecord::push(tenant, run, &config, seq, at));
         }
     }
 
@@ -73,23 +73,28 @@ impl State {
     }
 }
 
-// === impl Memory ===
+// === impl MemoryStore ===
 
 #[async_trait]
-impl Pushes for Memory {
-    async fn set_push_config(&self, context: Context, run: RunId, config: NewPushConfig) -> Result<PushConfig> {
+impl PushStore for MemoryStore {
+    async fn set_push_config(
+        &self,
+        context: WriteContext,
+        run: RunId,
+        config: NewPushConfig,
+    ) -> Result<PushConfigRecord> {
         self.write(|state| state.set_push_config(&context, run, config))
     }
 
-    async fn push_config(&self, tenant: TenantId, run: RunId, id: &str) -> Result<PushConfig> {
+    async fn push_config(&self, tenant: TenantId, run: RunId, id: &str) -> Result<PushConfigRecord> {
         self.read(|state| state.push_config(tenant, run, id))
     }
 
-    async fn push_configs(&self, tenant: TenantId, run: RunId) -> Result<Vec<PushConfig>> {
+    async fn push_configs(&self, tenant: TenantId, run: RunId) -> Result<Vec<PushConfigRecord>> {
         self.read(|state| state.push_configs(tenant, run))
     }
 
-    async fn remove_push_config(&self, context: Context, run: RunId, id: &str) -> Result<()> {
+    async fn remove_push_config(&self, context: WriteContext, run: RunId, id: &str) -> Result<()> {
         self.write(|state| state.remove_push_config(&context, run, id))
     }
 }

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use attache_protocol::{
     ArtifactId, ConversationId, GrantId, KeyId, MessageId, RunId, TenantId, Timestamp, WorkspaceId,
-    rules::{permission::Reach, retention::is_key_over},
+    rules::{permission::GrantReach, retention::is_key_over},
 };
 
-use super::state::State;
+use super::state::ModelState;
 use crate::{
-    Context, Error, Result, Woken, entry,
+    Error, Result, WakeHint, WriteContext, entry,
     error::Use,
-    record::{Artifact, Class, Conversation, Retained, Retention, RunRecord, retention::ITEMS_PER_TRANSACTION},
+    record::{
+        ArtifactRecord, Class, ConversationRecord, Retention, RetentionResult, RunRecord,
+        retention::ITEMS_PER_TRANSACTION,
+    },
 };
 
 /// Something that is old enough to be removed.
@@ -25,10 +28,10 @@ enum Old {
     Grant(GrantId),
 }
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    pub(super) fn remove_old(&mut self, class: Class, retention: &Retention, retained: &mut Retained) {
+impl ModelState {
+    pub(super) fn remove_old(&mut self, class: Class, retention: &Retention, retained: &mut RetentionResult) {
         let mut old = self.old(class, retention);
         retained.more |= old.len() > retention.max_rows;
         old.truncate(retention.max_rows);
@@ -46,7 +49,7 @@ impl State {
                 }
             }
             for (tenant, count) in counts {
-                self.append(tenant, retention.at, Context::SYSTEM, entry::removal::by_age(class, count));
+                self.append(tenant, retention.at, WriteContext::SYSTEM, entry::removal::by_age(class, count));
             }
         }
     }
@@ -124,9 +127,9 @@ impl State {
         }
         let stands = self.grants.values().any(|(_, record)| {
             let goes_further = match record.grant.reach {
-                Reach::Run(_) => false,
-                Reach::Conversation { conversation, .. } => Some(conversation) != with,
-                Reach::Agent(_) => true,
+                GrantReach::Run(_) => false,
+                GrantReach::Conversation { conversation, .. } => Some(conversation) != with,
+                GrantReach::Agent(_) => true,
             };
             goes_further
                 && record.revoked_at.is_none()
@@ -144,7 +147,7 @@ impl State {
     }
 
     /// Whether neither a run nor somebody who works counts on the artifact.
-    fn is_loose(&self, artifact: &Artifact) -> bool {
+    fn is_loose(&self, artifact: &ArtifactRecord) -> bool {
         let conversation = artifact.workspace.conversation();
         let owner = RunId::from_uuid(conversation.uuid());
         let is_live = |run: &RunRecord| run.conversation == conversation && !run.state.status().is_terminal();
@@ -153,18 +156,22 @@ impl State {
             && !self.runs.iter().any(|run| is_live(&run.record))
     }
 
-    pub(super) fn delete_run(&mut self, context: &Context, run: RunId) -> Result<Retained> {
+    pub(super) fn delete_run(&mut self, context: &WriteContext, run: RunId) -> Result<RetentionResult> {
         let place = self.place(context.tenant, run)?;
         let record = &self.runs[place].record;
         if let Some(used) = self.keeps_run(record, self.goes_with(record), context.at) {
             return Err(Error::InUse(used));
         }
-        let mut retained = Retained::default();
+        let mut retained = RetentionResult::default();
         self.delete(context, run, &mut retained.blobs);
         Ok(retained.sorted())
     }
 
-    pub(super) fn delete_conversation(&mut self, context: &Context, id: ConversationId) -> Result<Retained> {
+    pub(super) fn delete_conversation(
+        &mut self,
+        context: &WriteContext,
+        id: ConversationId,
+    ) -> Result<RetentionResult> {
         self.conversation(context.tenant, id)?;
         let own = RunId::from_uuid(id.uuid());
         let records = || self.runs.iter().map(|run| &run.record).filter(|run| run.conversation == id);
@@ -174,7 +181,7 @@ impl State {
         // The run that the conversation belongs to goes last.
         let mut runs: Vec<RunId> = records().map(|run| run.id).filter(|run| *run != own).collect();
         runs.extend(records().map(|run| run.id).find(|run| *run == own));
-        let mut retained = Retained { more: runs.len() > ITEMS_PER_TRANSACTION, blobs: Vec::new() };
+        let mut retained = RetentionResult { more: runs.len() > ITEMS_PER_TRANSACTION, blobs: Vec::new() };
         for run in runs.into_iter().take(ITEMS_PER_TRANSACTION) {
             self.delete(context, run, &mut retained.blobs);
         }
@@ -186,7 +193,7 @@ impl State {
     }
 
     /// Removes a run because somebody wants it, while its key may still be remembered.
-    fn delete(&mut self, context: &Context, run: RunId, blobs: &mut Vec<[u8; 32]>) {
+    fn delete(&mut self, context: &WriteContext, run: RunId, blobs: &mut Vec<[u8; 32]>) {
         let place = self.places[&run];
         let record = &self.runs[place].record;
         let (agent, created_at) = (record.agent, record.created_at);
@@ -194,7 +201,7 @@ impl State {
         self.deleted_keys.extend(key.map(|key| (key, created_at)));
         self.remove_run(run, blobs);
         self.append(context.tenant, context.at, &context.actor, entry::removal::task_deleted(run, agent));
-        self.woken.push(Woken::Run(run));
+        self.woken.push(WakeHint::Run(run));
     }
 
     fn remove_run(&mut self, id: RunId, blobs: &mut Vec<[u8; 32]>) {
@@ -212,7 +219,7 @@ impl State {
         if run.record.conversation == own {
             if self.runs.iter().any(|other| other.record.conversation == own) {
                 let (user, created_at) = (run.record.user, run.record.created_at);
-                let conversation = Conversation { id: own, title: None, metadata: None, user, created_at };
+                let conversation = ConversationRecord { id: own, title: None, metadata: None, user, created_at };
                 self.conversations.insert(own, (run.record.tenant, conversation));
             } else {
                 self.remove_conversation(own, blobs);
@@ -225,7 +232,7 @@ impl State {
         self.permissions.retain(|(_, permission)| permission.run != id);
         self.asks.retain(|(_, ask)| ask.run != id);
         self.inputs.retain(|given| given.input.run != id);
-        self.grants.retain(|(_, record)| record.grant.reach != Reach::Run(id));
+        self.grants.retain(|(_, record)| record.grant.reach != GrantReach::Run(id));
         run.chunks.clear();
         self.removed_runs.push(run);
     }
@@ -237,12 +244,13 @@ impl State {
             self.remove_artifact(artifact, blobs);
         }
         self.messages.retain(|(of, _)| *of != id);
-        let is_of = |reach: Reach| matches!(reach, Reach::Conversation { conversation, .. } if conversation == id);
+        let is_of =
+            |reach: GrantReach| matches!(reach, GrantReach::Conversation { conversation, .. } if conversation == id);
         self.grants.retain(|(_, record)| !is_of(record.grant.reach));
         self.conversations.remove(&id);
     }
 
-    fn artifacts_with(&self, wanted: impl Fn(&Artifact) -> bool) -> Vec<ArtifactId> {
+    fn artifacts_with(&self, wanted: impl Fn(&ArtifactRecord) -> bool) -> Vec<ArtifactId> {
         let found = self.artifacts.values().filter(|(_, artifact)| wanted(artifact));
         found.map(|(_, artifact)| artifact.id).collect()
     }

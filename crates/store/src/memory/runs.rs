@@ -4,31 +4,31 @@ use attache_protocol::{
     RunId, TenantId, Timestamp,
     rules::{
         permission,
-        quota::Request,
+        quota::ReservationRequest,
         retention,
-        run::{Command, Event, Phase, State as Rules, Status, Transition, apply},
+        run::{LifecycleEvent, RunCommand, RunLifecycle as Rules, RunPhase, RunStatus, RunTransition, apply},
     },
     wire::{delivery::DeliveryState, runtime::RuntimeState},
 };
 
 use super::{
-    page::{self, Order},
-    state::{Run, State},
+    page::{self, PageOrder},
+    state::{ModelRun, ModelState},
 };
 use crate::{
-    Context, Error, Result, Woken,
-    entry::{self, Entry},
+    Error, Result, WakeHint, WriteContext,
+    entry::{self, LogEntry},
     outcome,
     record::{
-        Created, Listed, Live, NewConversation, NewRun, Page, RunFilter, RunRecord, Runtime, RuntimeKind,
-        delivery::Delivery,
+        ListPage, LiveCounts, NewConversation, NewRun, Pagination, RunCreation, RunFilter, RunRecord, RuntimeKind,
+        RuntimeRecord, delivery::DeliveryRecord,
     },
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    pub(super) fn create_run(&mut self, context: &Context, new: NewRun) -> Result<Created> {
+impl ModelState {
+    pub(super) fn create_run(&mut self, context: &WriteContext, new: NewRun) -> Result<RunCreation> {
         let key = new.idempotency_key.map(|key| (context.tenant, key));
         if let Some(place) = key.and_then(|key| self.idempotency.get(&key).copied()) {
             let first = &self.runs[place];
@@ -39,7 +39,7 @@ impl State {
                 if let Some(follow) = new.follow {
                     self.follow_again(context.tenant, self.runs[place].record.id, follow)?;
                 }
-                return Ok(Created::Existing(self.shown(place)));
+                return Ok(RunCreation::Existing(self.shown(place)));
             }
         }
         if let Some(created) = key.and_then(|key| self.deleted_keys.get(&key))
@@ -59,7 +59,8 @@ impl State {
         if let Some(follow) = &new.follow {
             self.able_to_follow(context.tenant, follow.channel)?;
         }
-        let reservation = self.reserve(context, agent, Request { budget: new.budget, ..Request::default() })?;
+        let reservation =
+            self.reserve(context, agent, ReservationRequest { budget: new.budget, ..ReservationRequest::default() })?;
         // Nothing is refused any more.
         if let Some(id) = opens {
             self.create_conversation(context, NewConversation { id, title: None, metadata: None })?;
@@ -100,7 +101,7 @@ impl State {
             ended_at: None,
             last_seq: 0,
         };
-        self.runs.push(Run {
+        self.runs.push(ModelRun {
             record,
             request_digest: new.request_digest,
             chunks: Vec::new(),
@@ -119,19 +120,25 @@ impl State {
         if let Some(config) = new.push {
             self.set_push_config(context, new.id, config)?;
         }
-        self.woken.push(Woken::Queue(agent));
-        Ok(Created::New(self.shown(place)))
+        self.woken.push(WakeHint::Queue(agent));
+        Ok(RunCreation::New(self.shown(place)))
     }
 
-    pub(super) fn cancel_run(&mut self, context: &Context, run: RunId, reason: Option<&str>) -> Result<RunRecord> {
+    pub(super) fn cancel_run(&mut self, context: &WriteContext, run: RunId, reason: Option<&str>) -> Result<RunRecord> {
         let place = self.place(context.tenant, run)?;
-        let transition = self.judge(place, &Command::Cancel { outcome: outcome::NO_DIGEST }, context.at)?;
+        let transition = self.judge(place, &RunCommand::Cancel { outcome: outcome::NO_DIGEST }, context.at)?;
         self.cancel(place, transition, reason, context);
         Ok(self.shown(place))
     }
 
     /// Cancels a run as the rules allowed it.
-    pub(super) fn cancel(&mut self, place: usize, transition: Transition, reason: Option<&str>, context: &Context) {
+    pub(super) fn cancel(
+        &mut self,
+        place: usize,
+        transition: RunTransition,
+        reason: Option<&str>,
+        context: &WriteContext,
+    ) {
         if transition.event.is_some() {
             let worker = self.told_to_stop(place);
             self.runs[place].record.result = Some(outcome::cancelled(reason));
@@ -144,7 +151,7 @@ impl State {
         self.place(tenant, run).map(|place| self.shown(place))
     }
 
-    pub(super) fn runs(&self, tenant: TenantId, filter: &RunFilter, page: &Page) -> Result<Listed<RunRecord>> {
+    pub(super) fn runs(&self, tenant: TenantId, filter: &RunFilter, page: &Pagination) -> Result<ListPage<RunRecord>> {
         let wanted = |record: &RunRecord| {
             record.tenant == tenant
                 && filter.status.is_none_or(|status| status == record.state.status())
@@ -154,22 +161,22 @@ impl State {
                 && filter.user.is_none_or(|user| Some(user) == record.user)
         };
         let places = self.runs.places().into_iter().rev().filter(|place| wanted(&self.runs[*place].record));
-        page::cut(places.map(|place| (place, filter.detail.of(self.shown(place)))), Order::Descending, page)
+        page::cut(places.map(|place| (place, filter.detail.of(self.shown(place)))), PageOrder::Descending, page)
     }
 
-    pub(super) fn live(&self, tenant: TenantId) -> Live {
-        let count = |status: Status| {
+    pub(super) fn live(&self, tenant: TenantId) -> LiveCounts {
+        let count = |status: RunStatus| {
             let runs = self.runs.iter().filter(|run| run.record.tenant == tenant);
             u64::try_from(runs.filter(|run| run.record.state.status() == status).count()).unwrap_or(u64::MAX)
         };
-        let pending = |run: &&Run| run.record.tenant == tenant && run.record.state.status() == Status::Pending;
+        let pending = |run: &&ModelRun| run.record.tenant == tenant && run.record.state.status() == RunStatus::Pending;
         let asked: Vec<Timestamp> = self
             .permissions
             .values()
-            .filter(|(of, asked)| *of == tenant && asked.state == permission::State::Pending)
+            .filter(|(of, asked)| *of == tenant && asked.state == permission::PermissionState::Pending)
             .map(|(_, asked)| asked.requested_at)
             .collect();
-        let is_device = |runtime: &&Runtime| {
+        let is_device = |runtime: &&RuntimeRecord| {
             runtime.tenant == tenant
                 && runtime.kind == RuntimeKind::Device
                 && runtime.state == RuntimeState::Active
@@ -182,9 +189,9 @@ impl State {
             .map(|delivery| delivery.created_at)
             .collect();
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        Live {
-            pending: count(Status::Pending),
-            running: count(Status::Running),
+        LiveCounts {
+            pending: count(RunStatus::Pending),
+            running: count(RunStatus::Running),
             oldest_pending: self.runs.iter().find(pending).map(|run| run.record.created_at),
             permissions: number(asked.len()),
             oldest_permission: asked.into_iter().min(),
@@ -206,46 +213,46 @@ impl State {
     }
 
     /// What the rules say; nothing is changed yet.
-    pub(super) fn judge(&self, place: usize, command: &Command, at: Timestamp) -> Result<Transition> {
+    pub(super) fn judge(&self, place: usize, command: &RunCommand, at: Timestamp) -> Result<RunTransition> {
         apply(&self.runs[place].record.state, command, at)
             .map_err(|refusal| Error::Refused { refusal, run: Box::new(self.shown(place)) })
     }
 
     /// Makes a change of phase, with its row in the log. Nobody waits any more for what an unclaimed run asked.
-    pub(super) fn settle(&mut self, place: usize, state: Rules, entry: Entry, actor: &str, at: Timestamp) {
+    pub(super) fn settle(&mut self, place: usize, state: Rules, entry: LogEntry, actor: &str, at: Timestamp) {
         if state.claim().is_none() {
             self.cancel_questions(place, at);
         }
         let record = &mut self.runs[place].record;
         record.state = state;
         match &record.state.phase {
-            Phase::Pending { .. } => self.woken.push(Woken::Queue(record.agent)),
-            Phase::Running(claim) => {
+            RunPhase::Pending { .. } => self.woken.push(WakeHint::Queue(record.agent)),
+            RunPhase::Running(claim) => {
                 record.runtime = Some(claim.runtime);
                 record.claimed_at = Some(claim.claimed_at);
             }
-            Phase::Ended { .. } => record.ended_at = Some(at),
+            RunPhase::Ended { .. } => record.ended_at = Some(at),
         }
         self.append_for(place, at, actor, entry);
         let record = &self.runs[place].record;
         if let Some(callback) = record.callback.clone().filter(|_| record.ended_at.is_some()) {
-            self.deliver(Delivery::due(record.tenant, record.id, None, callback.url, at));
+            self.deliver(DeliveryRecord::due(record.tenant, record.id, None, callback.url, at));
         }
     }
 
     /// Applies a loss or the passing of time. Returns whether anything happened.
-    pub(super) fn by_rule(&mut self, place: usize, command: &Command, actor: &str, at: Timestamp) -> bool {
-        let Ok(Transition { state, event: Some(event) }) = self.judge(place, command, at) else {
+    pub(super) fn by_rule(&mut self, place: usize, command: &RunCommand, actor: &str, at: Timestamp) -> bool {
+        let Ok(RunTransition { state, event: Some(event) }) = self.judge(place, command, at) else {
             return false;
         };
         let entry = match event {
-            Event::Requeued { reason } => entry::task_requeued(reason),
-            Event::Waiting { waiting } => entry::task_waiting(waiting),
-            Event::Failed { code } => {
+            LifecycleEvent::Requeued { reason } => entry::task_requeued(reason),
+            LifecycleEvent::Waiting { waiting } => entry::task_waiting(waiting),
+            LifecycleEvent::Failed { code } => {
                 self.runs[place].record.result = Some(outcome::failed_by_rule(code));
                 entry::task_failed(code)
             }
-            Event::Claimed | Event::Completed | Event::Cancelled => {
+            LifecycleEvent::Claimed | LifecycleEvent::Completed | LifecycleEvent::Cancelled => {
                 unreachable!("neither a loss nor time claims, completes or cancels a run")
             }
         };
@@ -256,9 +263,9 @@ impl State {
     }
 
     /// Applies a question or an answer, with its row in the log if what the run waits for changes.
-    pub(super) fn wait(&mut self, place: usize, transition: Transition, actor: &str, at: Timestamp) {
+    pub(super) fn wait(&mut self, place: usize, transition: RunTransition, actor: &str, at: Timestamp) {
         self.runs[place].record.state = transition.state;
-        if let Some(Event::Waiting { waiting }) = transition.event {
+        if let Some(LifecycleEvent::Waiting { waiting }) = transition.event {
             self.append_for(place, at, actor, entry::task_waiting(waiting));
         }
     }

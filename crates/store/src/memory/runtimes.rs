@@ -4,33 +4,42 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, RunId, RuntimeId, TenantId, Timestamp,
-    rules::run::{Command, apply},
+    rules::run::{RunCommand, apply},
     wire::runtime::RuntimeState,
 };
 
 use super::{
-    page::{self, Order},
-    state::State,
+    page::{self, PageOrder},
+    state::ModelState,
 };
 use crate::{
-    Context, Error, Result, Woken, entry,
-    record::{Beat, Leases, Listed, Page, REPLACED_LIFE, REUSE_INTERVAL, Runtime, TokenChange},
+    Error, Result, WakeHint, WriteContext, entry,
+    record::{
+        HeartbeatResult, LeaseTimes, ListPage, Pagination, REPLACED_TOKEN_TTL, REUSE_INTERVAL, RuntimeRecord,
+        TokenChange,
+    },
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    pub(super) fn runtime(&self, tenant: TenantId, runtime: RuntimeId) -> Result<Runtime> {
+impl ModelState {
+    pub(super) fn runtime(&self, tenant: TenantId, runtime: RuntimeId) -> Result<RuntimeRecord> {
         self.runtimes.get(&runtime).filter(|found| found.tenant == tenant).cloned().ok_or(Error::NotFound)
     }
 
-    pub(super) fn runtimes(&self, tenant: TenantId, agent: Option<AgentId>, page: &Page) -> Result<Listed<Runtime>> {
-        let wanted = |runtime: &Runtime| runtime.tenant == tenant && agent.is_none_or(|agent| agent == runtime.agent);
+    pub(super) fn runtimes(
+        &self,
+        tenant: TenantId,
+        agent: Option<AgentId>,
+        page: &Pagination,
+    ) -> Result<ListPage<RuntimeRecord>> {
+        let wanted =
+            |runtime: &RuntimeRecord| runtime.tenant == tenant && agent.is_none_or(|agent| agent == runtime.agent);
         let items = self.runtimes.iter().rev().filter(|(_, runtime)| wanted(runtime));
-        page::cut(items.map(|(place, runtime)| (place, runtime.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, runtime)| (place, runtime.clone())), PageOrder::Descending, page)
     }
 
-    pub(super) fn revoke_runtime(&mut self, context: &Context, runtime: RuntimeId) -> Result<Runtime> {
+    pub(super) fn revoke_runtime(&mut self, context: &WriteContext, runtime: RuntimeId) -> Result<RuntimeRecord> {
         let found = self.runtime(context.tenant, runtime)?;
         if found.state == RuntimeState::Active {
             self.end_runtime(runtime, RuntimeState::Revoked, &context.actor, context.at);
@@ -38,8 +47,13 @@ impl State {
         self.runtime(context.tenant, runtime)
     }
 
-    pub(super) fn change_token(&mut self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime> {
-        let Runtime { tenant, agent, token_reused_at, .. } = *self.working(runtime)?;
+    pub(super) fn change_token(
+        &mut self,
+        runtime: RuntimeId,
+        change: TokenChange,
+        at: Timestamp,
+    ) -> Result<RuntimeRecord> {
+        let RuntimeRecord { tenant, agent, token_reused_at, .. } = *self.working(runtime)?;
         let actor = entry::runtime_actor(runtime);
         match change {
             TokenChange::Offer(token) => _ = self.offered_tokens.insert(runtime, token),
@@ -49,7 +63,8 @@ impl State {
                 let former = former.expect("every runtime has a token");
                 self.tokens.remove(&former);
                 self.tokens.insert(token, runtime);
-                self.replaced_tokens.retain(|_, (of, replaced)| *of != runtime || at.since(*replaced) < REPLACED_LIFE);
+                self.replaced_tokens
+                    .retain(|_, (of, replaced)| *of != runtime || at.since(*replaced) < REPLACED_TOKEN_TTL);
                 self.replaced_tokens.insert(former, (runtime, at));
                 self.runtimes.get_mut(&runtime).expect("it was just found").token_rotated_at = Some(at);
                 self.append(tenant, at, &actor, entry::runtime_token_rotated(agent, runtime));
@@ -59,7 +74,7 @@ impl State {
             TokenChange::Reuse => {
                 self.runtimes.get_mut(&runtime).expect("it was just found").token_reused_at = Some(at);
                 self.append(tenant, at, &actor, entry::runtime_token_reused(agent, runtime));
-                self.woken.push(Woken::Runtime(agent));
+                self.woken.push(WakeHint::Runtime(agent));
             }
         }
         self.working(runtime).cloned()
@@ -69,14 +84,14 @@ impl State {
         &mut self,
         runtime: RuntimeId,
         running: Option<Vec<RunId>>,
-        leases: Leases,
+        leases: LeaseTimes,
         at: Timestamp,
-    ) -> Result<Beat> {
+    ) -> Result<HeartbeatResult> {
         self.working(runtime)?;
         let actor = entry::runtime_actor(runtime);
-        self.heard(runtime, &actor, at);
+        self.runtime_seen(runtime, &actor, at);
         let held = self.claims_of(runtime);
-        let mut beat = Beat::default();
+        let mut beat = HeartbeatResult::default();
         let Some(named) = running else {
             for place in held {
                 self.renew(place, runtime, leases.lease, at);
@@ -94,7 +109,7 @@ impl State {
             let settled = record.claimed_at.is_some_and(|claimed_at| claimed_at.plus(leases.grace) <= at);
             let id = record.id;
             if settled && !named.contains(&id) {
-                self.by_rule(place, &Command::Lose, &actor, at);
+                self.by_rule(place, &RunCommand::Lose, &actor, at);
                 beat.lost.push(id);
             }
         }
@@ -102,34 +117,34 @@ impl State {
     }
 
     /// An active runtime shows that it is alive.
-    pub(super) fn heard(&mut self, runtime: RuntimeId, actor: &str, at: Timestamp) {
+    pub(super) fn runtime_seen(&mut self, runtime: RuntimeId, actor: &str, at: Timestamp) {
         let known = self.runtimes.get_mut(&runtime).expect("callers have found it");
         let was_online = std::mem::replace(&mut known.online, true);
         known.last_heartbeat_at = Some(at);
         let (tenant, agent) = (known.tenant, known.agent);
         if !was_online {
             self.append(tenant, at, actor, entry::runtime_online(agent, runtime));
-            self.woken.push(Woken::Runtime(agent));
+            self.woken.push(WakeHint::Runtime(agent));
         }
     }
 
-    pub(super) fn leave(&mut self, runtime: RuntimeId, at: Timestamp) -> Result<()> {
+    pub(super) fn disconnect_runtime(&mut self, runtime: RuntimeId, at: Timestamp) -> Result<()> {
         if self.working(runtime)?.online {
-            self.gone(runtime, &entry::runtime_actor(runtime), at);
+            self.runtime_gone(runtime, &entry::runtime_actor(runtime), at);
         }
         Ok(())
     }
 
-    pub(super) fn gone(&mut self, runtime: RuntimeId, actor: &str, at: Timestamp) {
+    pub(super) fn runtime_gone(&mut self, runtime: RuntimeId, actor: &str, at: Timestamp) {
         let known = self.runtimes.get_mut(&runtime).expect("callers have found it");
         known.online = false;
         let (tenant, agent) = (known.tenant, known.agent);
         self.append(tenant, at, actor, entry::runtime_offline(agent, runtime));
-        self.woken.push(Woken::Runtime(agent));
+        self.woken.push(WakeHint::Runtime(agent));
     }
 
     /// A runtime that may work.
-    pub(super) fn working(&self, runtime: RuntimeId) -> Result<&Runtime> {
+    pub(super) fn working(&self, runtime: RuntimeId) -> Result<&RuntimeRecord> {
         let found = self.runtimes.get(&runtime).ok_or(Error::NotFound)?;
         match found.state {
             RuntimeState::Active => Ok(found),
@@ -154,9 +169,9 @@ impl State {
             RuntimeState::Active | RuntimeState::Revoked => entry::runtime_revoked(agent, runtime),
         };
         self.append(tenant, at, actor, entry);
-        self.woken.push(Woken::Runtime(agent));
+        self.woken.push(WakeHint::Runtime(agent));
         for place in self.claims_of(runtime) {
-            self.by_rule(place, &Command::Lose, actor, at);
+            self.by_rule(place, &RunCommand::Lose, actor, at);
         }
     }
 
@@ -177,7 +192,7 @@ impl State {
 
     pub(super) fn renew(&mut self, place: usize, runtime: RuntimeId, lease: Duration, at: Timestamp) {
         let state = &mut self.runs[place].record.state;
-        let renewed = apply(state, &Command::Renew { runtime, lease }, at);
+        let renewed = apply(state, &RunCommand::Renew { runtime, lease }, at);
         *state = renewed.expect("the runtime holds the run").state;
     }
 }

@@ -6,91 +6,92 @@ use std::{
 };
 
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
-    RuntimeId, TenantId, Timestamp, UserId,
-    log::{GENESIS, Row, hex},
-    rules::quota::{Limits, Reservation},
+    AgentId, ArtifactId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId, RuntimeId,
+    TenantId, Timestamp, UserId, WorkerRequestId,
+    log::{GENESIS, LogRow, hex},
+    rules::quota::{QuotaLimits, QuotaReservation},
     secret::SecretHash,
     wire::event,
 };
 
-use super::table::Table;
+use super::table::ModelTable;
 use crate::{
-    Error, Result, Woken,
-    entry::Entry,
+    Error, Result, WakeHint,
+    entry::LogEntry,
     record::{
-        Account, AgentRef, Artifact, Conversation, Key, Message, NewPairingRequest, RunRecord, Runtime,
-        ask::{Ask, GrantRecord, Input, Permission},
-        channel::{Channel, Follow, Frame, Report},
-        delegation::Delegation,
-        delivery::Delivery,
+        AccountRecord, AgentRef, ArtifactRecord, ConversationRecord, KeyRecord, MessageRecord, NewPairingRequest,
+        RunRecord, RuntimeRecord,
+        channel::{ChannelRecord, FollowRecord, Frame, ReportKey},
+        delegation::DelegationRecord,
+        delivery::DeliveryRecord,
         peer,
-        people::{AccessRules, User},
-        push::PushConfig,
-        spending::Target,
+        push::PushConfigRecord,
+        quota::QuotaTarget,
+        user::{AccessRulesRecord, UserRecord},
+        worker_request::{GrantRecord, InputRecord, PermissionRecord, WorkerRequestRecord},
     },
 };
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct ModelState {
     /// Oldest first.
-    pub(super) tenants: Vec<Tenant>,
+    pub(super) tenants: Vec<ModelTenant>,
     /// Without their runtime, which is looked up when an account is shown.
-    pub(super) accounts: BTreeMap<AgentId, Account>,
-    pub(super) runtimes: Table<RuntimeId, Runtime>,
+    pub(super) accounts: BTreeMap<AgentId, AccountRecord>,
+    pub(super) runtimes: ModelTable<RuntimeId, RuntimeRecord>,
     pub(super) tokens: BTreeMap<SecretHash, RuntimeId>,
     /// Tokens that were offered and never used.
     pub(super) offered_tokens: BTreeMap<RuntimeId, SecretHash>,
     /// Tokens that were replaced, and when.
     pub(super) replaced_tokens: BTreeMap<SecretHash, (RuntimeId, Timestamp)>,
-    pub(super) codes: BTreeMap<SecretHash, Code>,
-    pub(super) requests: BTreeMap<SecretHash, Request>,
-    pub(super) keys: Table<KeyId, StoredKey>,
+    pub(super) codes: BTreeMap<SecretHash, ModelPairingCode>,
+    pub(super) requests: BTreeMap<SecretHash, ModelPairingRequest>,
+    pub(super) keys: ModelTable<KeyId, ModelKey>,
     /// By which things are forgotten.
     pub(super) clock: Option<Timestamp>,
     pub(super) runs: Runs,
     /// Runs that were removed: what they used still counts.
-    pub(super) removed_runs: Vec<Run>,
+    pub(super) removed_runs: Vec<ModelRun>,
     pub(super) places: BTreeMap<RunId, usize>,
     /// The newest run that was made with each idempotency key.
     pub(super) idempotency: BTreeMap<(TenantId, [u8; 16]), usize>,
     /// Keys of runs that somebody deleted, and when those were made.
     pub(super) deleted_keys: BTreeMap<(TenantId, [u8; 16]), Timestamp>,
-    pub(super) conversations: Table<ConversationId, (TenantId, Conversation)>,
-    pub(super) messages: Table<MessageId, (ConversationId, Message)>,
-    pub(super) artifacts: Table<ArtifactId, (TenantId, Artifact)>,
-    pub(super) channels: Table<ChannelId, Peer>,
+    pub(super) conversations: ModelTable<ConversationId, (TenantId, ConversationRecord)>,
+    pub(super) messages: ModelTable<MessageId, (ConversationId, MessageRecord)>,
+    pub(super) artifacts: ModelTable<ArtifactId, (TenantId, ArtifactRecord)>,
+    pub(super) channels: ModelTable<ChannelId, ModelChannel>,
     /// By the run that is followed.
-    pub(super) follows: BTreeMap<RunId, Follow>,
+    pub(super) follows: BTreeMap<RunId, FollowRecord>,
     /// Without their agent's name, which is looked up when a permission is shown.
-    pub(super) permissions: Table<PermissionId, (TenantId, Permission)>,
-    pub(super) grants: Table<GrantId, (TenantId, GrantRecord)>,
-    pub(super) asks: Table<AskId, (TenantId, Ask)>,
-    pub(super) inputs: Table<InputId, Given>,
+    pub(super) permissions: ModelTable<PermissionId, (TenantId, PermissionRecord)>,
+    pub(super) grants: ModelTable<GrantId, (TenantId, GrantRecord)>,
+    pub(super) asks: ModelTable<WorkerRequestId, (TenantId, WorkerRequestRecord)>,
+    pub(super) inputs: ModelTable<InputId, ModelInput>,
     /// Also those that were removed.
-    pub(super) users: BTreeMap<UserId, User>,
-    pub(super) rules: BTreeMap<TenantId, AccessRules>,
-    pub(super) quotas: BTreeMap<(TenantId, Target), Limits>,
-    pub(super) peers: Table<AgentId, peer::Peer>,
-    pub(super) peer_tasks: Table<RunId, peer::PeerTask>,
+    pub(super) users: BTreeMap<UserId, UserRecord>,
+    pub(super) rules: BTreeMap<TenantId, AccessRulesRecord>,
+    pub(super) quotas: BTreeMap<(TenantId, QuotaTarget), QuotaLimits>,
+    pub(super) peers: ModelTable<AgentId, peer::PeerRecord>,
+    pub(super) peer_tasks: ModelTable<RunId, peer::PeerTask>,
     /// In order of creation.
-    pub(super) pushes: BTreeMap<RunId, Vec<PushConfig>>,
+    pub(super) pushes: BTreeMap<RunId, Vec<PushConfigRecord>>,
     /// By order of creation, counted from 1.
-    pub(super) delegations: BTreeMap<usize, Delegation>,
+    pub(super) delegations: BTreeMap<usize, DelegationRecord>,
     pub(super) delegations_made: usize,
-    pub(super) deliveries: BTreeMap<usize, Delivery>,
+    pub(super) deliveries: BTreeMap<usize, DeliveryRecord>,
     pub(super) deliveries_made: usize,
     /// Chunks of runs that ended before this are gone.
     pub(super) chunks_before: Timestamp,
     /// What the listener has not been told yet.
-    pub(super) woken: Vec<Woken>,
+    pub(super) woken: Vec<WakeHint>,
 }
 
 #[derive(Debug)]
-pub(super) struct Tenant {
+pub(super) struct ModelTenant {
     pub(super) id: TenantId,
     /// The rows that retention left.
-    pub(super) log: Vec<Row>,
+    pub(super) log: Vec<LogRow>,
     pub(super) head: i64,
     pub(super) head_hash: [u8; 32],
     pub(super) floor: i64,
@@ -99,7 +100,7 @@ pub(super) struct Tenant {
 
 /// A pairing code that a person made.
 #[derive(Debug)]
-pub(super) struct Code {
+pub(super) struct ModelPairingCode {
     pub(super) agent: AgentId,
     pub(super) maker: Option<KeyId>,
     pub(super) expires_at: Timestamp,
@@ -108,13 +109,13 @@ pub(super) struct Code {
 
 /// A pairing code that a device shows.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct ModelPairingRequest {
     pub(super) asked: NewPairingRequest,
-    pub(super) decision: Decision,
+    pub(super) decision: ModelPairingDecision,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum ModelPairingDecision {
     Pending,
     Rejected,
     Confirmed(AgentId, Option<KeyId>),
@@ -122,18 +123,18 @@ pub(super) enum Decision {
 }
 
 #[derive(Debug)]
-pub(super) struct StoredKey {
+pub(super) struct ModelKey {
     pub(super) tenant: TenantId,
     pub(super) secret: SecretHash,
-    pub(super) key: Key,
+    pub(super) key: KeyRecord,
 }
 
 /// Runs in order of creation. The place of the newest is free again once that was removed, as in a table of SQLite.
 #[derive(Debug, Default)]
-pub(super) struct Runs(BTreeMap<usize, Run>);
+pub(super) struct Runs(BTreeMap<usize, ModelRun>);
 
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct ModelRun {
     /// The agent's name is looked up when the run is shown.
     pub(super) record: RunRecord,
     pub(super) request_digest: [u8; 16],
@@ -144,9 +145,9 @@ pub(super) struct Run {
     /// The run seq of the newest claim.
     pub(super) claimed_seq: i64,
     /// The newest report of the newest claim that can be told from another.
-    pub(super) report: Option<Report>,
+    pub(super) report: Option<ReportKey>,
     /// What it holds until it ends, and its day.
-    pub(super) reservation: Reservation,
+    pub(super) reservation: QuotaReservation,
     /// A quota refused it before any claim: it counts nowhere.
     pub(super) refused: bool,
     /// What its events weigh together; more than the limit once one was refused.
@@ -155,8 +156,8 @@ pub(super) struct Run {
 
 /// A channel with what waits for its peer and what happened to it.
 #[derive(Debug)]
-pub(super) struct Peer {
-    pub(super) channel: Channel,
+pub(super) struct ModelChannel {
+    pub(super) channel: ChannelRecord,
     /// Frames that were not acknowledged.
     pub(super) outbox: Vec<(i64, Frame)>,
     /// Its rows that retention left, each with its seq in the log.
@@ -168,15 +169,15 @@ pub(super) struct Peer {
 
 /// Input with the hash of the key that its caller gave.
 #[derive(Debug)]
-pub(super) struct Given {
-    pub(super) input: Input,
+pub(super) struct ModelInput {
+    pub(super) input: InputRecord,
     pub(super) key: Option<[u8; 16]>,
 }
 
 // === impl Runs ===
 
 impl Runs {
-    pub(super) fn push(&mut self, run: Run) {
+    pub(super) fn push(&mut self, run: ModelRun) {
         self.0.insert(self.next_place(), run);
     }
 
@@ -184,7 +185,7 @@ impl Runs {
         self.0.last_key_value().map_or(0, |(place, _)| place + 1)
     }
 
-    pub(super) fn remove(&mut self, place: usize) -> Option<Run> {
+    pub(super) fn remove(&mut self, place: usize) -> Option<ModelRun> {
         self.0.remove(&place)
     }
 
@@ -194,28 +195,28 @@ impl Runs {
     }
 
     /// Oldest first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ModelRun> {
         self.0.values()
     }
 }
 
 impl Index<usize> for Runs {
-    type Output = Run;
+    type Output = ModelRun;
 
-    fn index(&self, place: usize) -> &Run {
+    fn index(&self, place: usize) -> &ModelRun {
         &self.0[&place]
     }
 }
 
 impl IndexMut<usize> for Runs {
-    fn index_mut(&mut self, place: usize) -> &mut Run {
+    fn index_mut(&mut self, place: usize) -> &mut ModelRun {
         self.0.get_mut(&place).expect("a run that was removed has no place")
     }
 }
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
+impl ModelState {
     pub(super) fn ensure_tenant(&mut self, id: TenantId, name: &str, at: Timestamp) -> TenantId {
         if let Some(oldest) = self.tenants.first() {
             return oldest.id;
@@ -225,11 +226,18 @@ impl State {
     }
 
     pub(super) fn create_tenant(&mut self, id: TenantId, name: &str, at: Timestamp) {
-        self.tenants.push(Tenant { id, log: Vec::new(), head: 0, head_hash: GENESIS, floor: 0, floor_hash: GENESIS });
-        self.append(id, at, crate::Context::SYSTEM, crate::entry::tenant_created(name));
+        self.tenants.push(ModelTenant {
+            id,
+            log: Vec::new(),
+            head: 0,
+            head_hash: GENESIS,
+            floor: 0,
+            floor_hash: GENESIS,
+        });
+        self.append(id, at, crate::WriteContext::SYSTEM, crate::entry::tenant_created(name));
     }
 
-    pub(super) fn tenant(&self, id: TenantId) -> Option<&Tenant> {
+    pub(super) fn tenant(&self, id: TenantId) -> Option<&ModelTenant> {
         self.tenants.iter().find(|tenant| tenant.id == id)
     }
 
@@ -239,7 +247,7 @@ impl State {
     }
 
     /// By name only accounts that are not archived are found.
-    pub(super) fn agent(&self, tenant: TenantId, agent: &AgentRef) -> Result<&Account> {
+    pub(super) fn agent(&self, tenant: TenantId, agent: &AgentRef) -> Result<&AccountRecord> {
         let mut accounts = self.accounts.values().filter(|account| account.tenant == tenant);
         match agent {
             AgentRef::Id(id) => accounts.find(|account| account.id == *id),
@@ -249,37 +257,37 @@ impl State {
     }
 
     /// An agent that takes new work.
-    pub(super) fn living_agent(&self, tenant: TenantId, agent: &AgentRef) -> Result<&Account> {
+    pub(super) fn living_agent(&self, tenant: TenantId, agent: &AgentRef) -> Result<&AccountRecord> {
         let account = self.agent(tenant, agent)?;
         if account.archived_at.is_some() { Err(Error::AgentArchived) } else { Ok(account) }
     }
 
     /// Appends a row that belongs to no run.
-    pub(super) fn append(&mut self, tenant: TenantId, at: Timestamp, actor: &str, entry: Entry) {
+    pub(super) fn append(&mut self, tenant: TenantId, at: Timestamp, actor: &str, entry: LogEntry) {
         self.append_row(tenant, at, actor, entry, None);
     }
 
     /// Appends a row of a run, which is also the next event of the run's stream.
-    pub(super) fn append_for(&mut self, place: usize, at: Timestamp, actor: &str, entry: Entry) {
-        let Run { record, log_bytes, .. } = &mut self.runs[place];
+    pub(super) fn append_for(&mut self, place: usize, at: Timestamp, actor: &str, entry: LogEntry) {
+        let ModelRun { record, log_bytes, .. } = &mut self.runs[place];
         record.last_seq += 1;
         *log_bytes += entry.1.get().len();
         let (tenant, run, run_seq) = (record.tenant, record.id, record.last_seq);
         let (kind, _) = entry;
         self.append_row(tenant, at, actor, entry, Some((run, run_seq)));
         self.push(place, at, kind);
-        self.woken.push(Woken::Run(run));
+        self.woken.push(WakeHint::Run(run));
     }
 
     /// Appends a row of a channel, which is also the next event of the channel's stream.
-    pub(super) fn append_to(&mut self, channel: ChannelId, at: Timestamp, actor: &str, entry: Entry) {
+    pub(super) fn append_to(&mut self, channel: ChannelId, at: Timestamp, actor: &str, entry: LogEntry) {
         let (kind, data) = entry.clone();
         let tenant = self.channels[&channel].channel.tenant;
         let log_seq = self.append_row(tenant, at, actor, entry, None);
         let peer = self.channels.get_mut(&channel).expect("it was just found");
         peer.last_seq += 1;
         peer.events.push((log_seq, event::Event { seq: peer.last_seq, kind: kind.to_string(), at, data }));
-        self.woken.push(Woken::Channel(channel));
+        self.woken.push(WakeHint::Channel(channel));
     }
 
     /// Returns the row's seq.
@@ -288,13 +296,13 @@ impl State {
         tenant: TenantId,
         at: Timestamp,
         actor: &str,
-        entry: Entry,
+        entry: LogEntry,
         run: Option<(RunId, i64)>,
     ) -> i64 {
         let (kind, data) = entry;
         let known = self.tenants.iter_mut().find(|known| known.id == tenant);
         let tenant = known.expect("every caller has found something of this tenant");
-        let mut row = Row {
+        let mut row = LogRow {
             seq: tenant.head + 1,
             at,
             actor: actor.to_owned(),
@@ -308,7 +316,7 @@ impl State {
         tenant.head = row.seq;
         row.hash = hex(&tenant.head_hash);
         tenant.log.push(row);
-        self.woken.push(Woken::Tenant(tenant.id));
+        self.woken.push(WakeHint::Tenant(tenant.id));
         tenant.head
     }
 }

@@ -4,17 +4,17 @@ use std::cmp::Reverse;
 
 use attache_protocol::{EventKind, RunId, TenantId, log::GENESIS, wire::event::Event};
 
-use super::state::{Run, State, Tenant};
+use super::state::{ModelRun, ModelState, ModelTenant};
 use crate::{
     Error, Result, entry,
-    outline::Outline,
-    record::{LogPage, Outlined, RunEvents, RunOutline},
+    record::{LogPage, OutlineScope, RunEvents, RunOutline},
+    run_outline::OutlineBuilder,
     weight,
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
+impl ModelState {
     pub(super) fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents> {
         let stored = &self.runs[self.place(tenant, run)?];
         let floor = self.floor(stored);
@@ -27,7 +27,13 @@ impl State {
         Ok(RunEvents { events, floor, last_seq: stored.record.last_seq, status })
     }
 
-    pub(super) fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline> {
+    pub(super) fn run_outline(
+        &self,
+        tenant: TenantId,
+        run: RunId,
+        upto: i64,
+        shown: OutlineScope,
+    ) -> Result<RunOutline> {
         let stored = &self.runs[self.place(tenant, run)?];
         let floor = self.floor(stored);
         let newest_first = |mut events: Vec<Event>| {
@@ -35,8 +41,8 @@ impl State {
             events.sort_by_key(|event| Reverse(event.seq));
             events.into_iter().map(Ok::<_, Error>)
         };
-        let mut outline = Outline::new(floor);
-        if shown == Outlined::Everything {
+        let mut outline = OutlineBuilder::new(floor);
+        if shown == OutlineScope::Everything {
             outline.newest(newest_first(stored.chunks.clone()))?;
         }
         let before = outline.reached(upto);
@@ -46,7 +52,7 @@ impl State {
         Ok(outline.done())
     }
 
-    fn life_cycle<'a>(&'a self, Run { record, .. }: &'a Run) -> impl Iterator<Item = Event> + 'a {
+    fn life_cycle<'a>(&'a self, ModelRun { record, .. }: &'a ModelRun) -> impl Iterator<Item = Event> + 'a {
         let log = self.tenant(record.tenant).map(|tenant| tenant.log.as_slice()).unwrap_or_default();
         log.iter().filter(|row| row.run == Some(record.id)).map(|row| {
             let data = match &record.result {
@@ -57,13 +63,13 @@ impl State {
         })
     }
 
-    fn floor(&self, stored: &Run) -> i64 {
+    fn floor(&self, stored: &ModelRun) -> i64 {
         let forgotten = stored.record.ended_at.is_some_and(|ended_at| ended_at < self.chunks_before);
         stored.log_floor.max(if forgotten { stored.record.last_seq - 1 } else { 0 })
     }
 
     pub(super) fn log(&self, tenant: TenantId, after: i64, limit: usize) -> LogPage {
-        let Some(Tenant { log, head, head_hash, floor, floor_hash, .. }) = self.tenant(tenant) else {
+        let Some(ModelTenant { log, head, head_hash, floor, floor_hash, .. }) = self.tenant(tenant) else {
             return LogPage { rows: Vec::new(), head: 0, head_hash: GENESIS, floor: 0, floor_hash: GENESIS };
         };
         let mut rows: Vec<_> = log.iter().filter(|row| row.seq > after).take(limit).cloned().collect();

@@ -3,15 +3,15 @@
 use std::{collections::BTreeMap, ops::Index};
 
 #[derive(Debug)]
-pub(super) struct Table<K, V> {
+pub(super) struct ModelTable<K, V> {
     /// None where one was removed: the others keep their places.
     rows: Vec<Option<V>>,
     places: BTreeMap<K, usize>,
 }
 
-// === impl Table ===
+// === impl ModelTable ===
 
-impl<K: Ord, V> Table<K, V> {
+impl<K: Ord, V> ModelTable<K, V> {
     pub(super) fn insert(&mut self, key: K, row: V) {
         self.places.insert(key, self.rows.len());
         self.rows.push(Some(row));
@@ -55,13 +55,13 @@ impl<K: Ord, V> Table<K, V> {
     }
 }
 
-impl<K, V> Default for Table<K, V> {
+impl<K, V> Default for ModelTable<K, V> {
     fn default() -> Self {
         Self { rows: Vec::new(), places: BTreeMap::new() }
     }
 }
 
-impl<K: Ord, V> Index<&K> for Table<K, V> {
+impl<K: Ord, V> Index<&K> for ModelTable<K, V> {
     type Output = V;
 
     fn index(&self, key: &K) -> &V {

@@ -7,49 +7,51 @@ use attache_protocol::{
     log::unhex,
     rules::{
         retention,
-        run::{Command, Phase},
+        run::{RunCommand, RunPhase},
     },
     wire::{channel::Transport, delivery::DeliveryState},
 };
 
-use super::state::{State, Tenant};
+use super::state::{ModelState, ModelTenant};
 use crate::{
-    Context, entry,
-    record::{Class, Retained, Retention, Runtime, Swept, channel::Channel, delivery::Delivery},
+    WriteContext, entry,
+    record::{
+        Class, Retention, RetentionResult, RuntimeRecord, SweepResult, channel::ChannelRecord, delivery::DeliveryRecord,
+    },
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
-    pub(super) fn sweep(&mut self, silence: Duration, at: Timestamp) -> Swept {
-        let silent = |runtime: &&Runtime| {
+impl ModelState {
+    pub(super) fn sweep(&mut self, silence: Duration, at: Timestamp) -> SweepResult {
+        let silent = |runtime: &&RuntimeRecord| {
             runtime.online && runtime.last_heartbeat_at.is_none_or(|heard| heard.plus(silence) <= at)
         };
         let offline: Vec<RuntimeId> = self.runtimes.values().filter(silent).map(|runtime| runtime.id).collect();
         for runtime in &offline {
-            self.gone(*runtime, Context::SYSTEM, at);
+            self.runtime_gone(*runtime, WriteContext::SYSTEM, at);
         }
         let mut runs = Vec::new();
         for place in self.runs.places() {
-            if self.by_rule(place, &Command::Tick, Context::SYSTEM, at) {
+            if self.by_rule(place, &RunCommand::Tick, WriteContext::SYSTEM, at) {
                 runs.push(self.runs[place].record.id);
             }
         }
         self.expire_permissions(at, &mut runs);
-        self.expire_asks(at, &mut runs);
-        Swept { runs, offline }
+        self.expire_worker_requests(at, &mut runs);
+        SweepResult { runs, offline }
     }
 
     pub(super) fn advance_clock(&mut self, step: Duration, at: Timestamp) -> Timestamp {
         *self.clock.insert(retention::clock(self.clock, at, step))
     }
 
-    pub(super) fn retain(&mut self, retention: Retention) -> Retained {
+    pub(super) fn retain(&mut self, retention: Retention) -> RetentionResult {
         // A line that only moves forward; what ended before it is hidden when it is read.
         self.chunks_before = self.chunks_before.max(retention.chunks_before);
         self.requests.retain(|_, request| request.asked.expires_at >= retention.chunks_before);
         self.codes.retain(|_, code| code.expires_at >= retention.chunks_before);
-        let kept = |delivery: &Delivery| {
+        let kept = |delivery: &DeliveryRecord| {
             delivery.state == DeliveryState::Pending || delivery.created_at >= retention.log_before
         };
         self.deliveries.retain(|_, delivery| kept(delivery));
@@ -60,7 +62,7 @@ impl State {
             let old = tenant.log.iter().position(|row| row.at >= retention.log_before).unwrap_or(tenant.log.len());
             let cut = old.min(retention.max_rows);
             more |= cut < old;
-            let Tenant { log, floor, floor_hash, .. } = tenant;
+            let ModelTenant { log, floor, floor_hash, .. } = tenant;
             for row in log.drain(..cut) {
                 *floor = row.seq;
                 *floor_hash = unhex(&row.hash).expect("we wrote the hash");
@@ -81,10 +83,10 @@ impl State {
             }
         }
         for (tenant, entry) in removed {
-            self.append(tenant, retention.at, Context::SYSTEM, entry);
+            self.append(tenant, retention.at, WriteContext::SYSTEM, entry);
         }
         more |= self.remove_channels(retention);
-        let mut retained = Retained { more, blobs: Vec::new() };
+        let mut retained = RetentionResult { more, blobs: Vec::new() };
         for class in Class::ALL {
             self.remove_old(class, &retention, &mut retained);
         }
@@ -95,12 +97,12 @@ impl State {
     fn remove_channels(&mut self, retention: Retention) -> bool {
         let newest = self.channels.values().last().map(|peer| peer.channel.id);
         let is_live = |run: &RunId| !self.runs[self.places[run]].record.state.status().is_terminal();
-        let old = |channel: &Channel| {
+        let old = |channel: &ChannelRecord| {
             let mut follows = self.follows.values().filter(|follow| follow.channel == channel.id).peekable();
             let is_stream = channel.transport == Transport::Sse && follows.peek().is_some();
             let before = if is_stream { retention.streams_before } else { retention.channels_before };
             let is_held = self.runs.iter().any(|run| {
-                run.record.channel == Some(channel.id) && matches!(run.record.state.phase, Phase::Running(_))
+                run.record.channel == Some(channel.id) && matches!(run.record.state.phase, RunPhase::Running(_))
             });
             !channel.connected
                 && channel.disconnected_at.is_some_and(|at| at < before)

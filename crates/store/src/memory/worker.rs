@@ -4,30 +4,30 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, ChannelId, EventKind, Json, RunId, RuntimeId, Timestamp,
-    rules::run::{Command, Phase, Refusal, Status, Transition, Worker},
-    wire::{event, run::Limit},
+    rules::run::{RunCommand, RunPhase, RunRefusal, RunStatus, RunTransition, WorkerRef},
+    wire::{event, run::SandboxLimit},
 };
 
-use super::state::{Run, State};
+use super::state::{ModelRun, ModelState};
 use crate::{
-    Error, MAX_REFUSED, MAX_RUN_LOG_BYTES, Result, Woken,
-    entry::{self, Entry, call},
+    Error, MAX_REFUSED, MAX_RUN_LOG_BYTES, Result, WakeHint,
+    entry::{self, LogEntry, call},
     outcome,
-    record::{Claimed, NewEvent, NewProgress, Outcome, RunRecord, Runtime, channel::Frame},
+    record::{ClaimedRunRecord, NewEvent, NewProgress, RunRecord, RunResult, RuntimeRecord, channel::Frame},
     weight::{self, has_room},
 };
 
-// === impl State ===
+// === impl ModelState ===
 
-impl State {
+impl ModelState {
     pub(super) fn claim(
         &mut self,
         runtime: RuntimeId,
         via: Option<ChannelId>,
-        enforces: &[Limit],
+        enforces: &[SandboxLimit],
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Option<Claimed>> {
+    ) -> Result<Option<ClaimedRunRecord>> {
         let agent = self.working(runtime)?.agent;
         if let Some(via) = via {
             let channel = self.channels.get(&via).map(|peer| &peer.channel);
@@ -41,11 +41,11 @@ impl State {
             }
             refused += 1;
             if refused == MAX_REFUSED {
-                self.woken.push(Woken::Queue(agent));
+                self.woken.push(WakeHint::Queue(agent));
                 return Ok(None);
             }
         };
-        let Transition { state, .. } = self.judge(place, &Command::Claim { runtime, lease }, at)?;
+        let RunTransition { state, .. } = self.judge(place, &RunCommand::Claim { runtime, lease }, at)?;
         let entry = entry::task_claimed(runtime, state.epoch, state.attempt);
         let epoch = state.epoch;
         self.settle(place, state, entry, &entry::runtime_actor(runtime), at);
@@ -55,11 +55,11 @@ impl State {
         stored.report = None;
         if let Some(via) = via {
             let run = stored.record.id;
-            self.tell(via, Frame::Execute { run, epoch });
+            self.add_frame(via, Frame::Execute { run, epoch });
         }
         let run = self.shown(place);
         let conversation = self.conversations.get(&run.conversation);
-        Ok(Some(Claimed {
+        Ok(Some(ClaimedRunRecord {
             agent_instructions: self.accounts[&agent].instructions.clone(),
             conversation_metadata: conversation.and_then(|(_, conversation)| conversation.metadata.clone()),
             left: self.left(place),
@@ -71,7 +71,7 @@ impl State {
     fn next_of(&self, agent: AgentId, at: Timestamp) -> Option<usize> {
         let claimable = |place: &usize| {
             let record = &self.runs[*place].record;
-            let waits = matches!(record.state.phase, Phase::Pending { expires_at } if expires_at > at);
+            let waits = matches!(record.state.phase, RunPhase::Pending { expires_at } if expires_at > at);
             record.agent == agent && waits
         };
         // Of several greatest, `max_by_key` takes the last one: walking backwards, that is the oldest.
@@ -81,16 +81,16 @@ impl State {
 
     pub(super) fn progress(
         &mut self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         progress: NewProgress,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Status> {
+    ) -> Result<RunStatus> {
         let NewProgress { events, usage, report } = progress;
         let place = self.work(by, run)?;
-        let judged = self.judge_worker(place, &Command::Progress { by, lease }, by, call::PROGRESS, at);
-        let Transition { state, .. } = self.or_late_usage(judged, place, by, usage.as_ref(), at)?;
+        let judged = self.judge_worker(place, &RunCommand::Progress { by, lease }, by, call::PROGRESS, at);
+        let RunTransition { state, .. } = self.or_late_usage(judged, place, by, usage.as_ref(), at)?;
         let stored = &mut self.runs[place];
         stored.record.state = state;
         if let (Some(report), Some(newest)) = (report, stored.report)
@@ -117,36 +117,36 @@ impl State {
     }
 
     /// Appends what only the run's own stream shows.
-    pub(super) fn append_chunk(&mut self, place: usize, at: Timestamp, (kind, data): Entry) {
-        let Run { record, chunks, log_bytes, .. } = &mut self.runs[place];
+    pub(super) fn append_chunk(&mut self, place: usize, at: Timestamp, (kind, data): LogEntry) {
+        let ModelRun { record, chunks, log_bytes, .. } = &mut self.runs[place];
         record.last_seq += 1;
         *log_bytes += data.get().len();
         chunks.push(event::Event { seq: record.last_seq, kind: kind.to_string(), at, data });
-        self.woken.push(Woken::Run(record.id));
+        self.woken.push(WakeHint::Run(record.id));
     }
 
     pub(super) fn finish(
         &mut self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
-        outcome: Outcome,
+        outcome: RunResult,
         usage: Option<Json>,
         at: Timestamp,
-    ) -> Result<Status> {
+    ) -> Result<RunStatus> {
         let place = self.work(by, run)?;
         let digest = outcome::digest_of(&outcome);
         let command = match outcome {
-            Outcome::Completed { .. } => Command::Complete { by, outcome: digest },
-            Outcome::Failed { code, .. } => Command::Fail { by, code, outcome: digest },
+            RunResult::Completed { .. } => RunCommand::Complete { by, outcome: digest },
+            RunResult::Failed { code, .. } => RunCommand::Fail { by, code, outcome: digest },
         };
         let judged = self.judge_worker(place, &command, by, call::finish(&outcome), at);
-        let Transition { state, event } = self.or_late_usage(judged, place, by, usage.as_ref(), at)?;
+        let RunTransition { state, event } = self.or_late_usage(judged, place, by, usage.as_ref(), at)?;
         if event.is_none() {
             return Ok(state.status());
         }
         let entry = entry::task_finished(&outcome, usage.as_ref());
         let result = match outcome {
-            Outcome::Completed { output, artifacts } => {
+            RunResult::Completed { output, artifacts } => {
                 let workspace = self.runs[place].record.conversation.workspace();
                 for artifact in &artifacts {
                     let known = self.artifacts.get(artifact).is_some_and(|(_, known)| known.workspace == workspace);
@@ -160,7 +160,7 @@ impl State {
                 }
                 output
             }
-            Outcome::Failed { result, .. } => result,
+            RunResult::Failed { result, .. } => result,
         };
         let record = &mut self.runs[place].record;
         record.result = Some(result);
@@ -169,16 +169,17 @@ impl State {
         Ok(self.runs[place].record.state.status())
     }
 
-    pub(super) fn release(&mut self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord> {
+    pub(super) fn release(&mut self, by: WorkerRef, run: RunId, at: Timestamp) -> Result<RunRecord> {
         let place = self.work(by, run)?;
-        let Transition { state, .. } = self.judge_worker(place, &Command::Release { by }, by, call::RELEASE, at)?;
+        let RunTransition { state, .. } =
+            self.judge_worker(place, &RunCommand::Release { by }, by, call::RELEASE, at)?;
         self.settle(place, state, entry::task_requeued("released"), &entry::runtime_actor(by.runtime), at);
         Ok(self.shown(place))
     }
 
     /// The place of a run that a worker names: of its own agent, or it does not exist.
-    pub(super) fn work(&self, by: Worker, run: RunId) -> Result<usize> {
-        let Runtime { tenant, agent, .. } = *self.runtimes.get(&by.runtime).ok_or(Error::NotFound)?;
+    pub(super) fn work(&self, by: WorkerRef, run: RunId) -> Result<usize> {
+        let RuntimeRecord { tenant, agent, .. } = *self.runtimes.get(&by.runtime).ok_or(Error::NotFound)?;
         let place = self.place(tenant, run)?;
         if self.runs[place].record.agent == agent { Ok(place) } else { Err(Error::NotFound) }
     }
@@ -187,13 +188,13 @@ impl State {
     pub(super) fn judge_worker(
         &mut self,
         place: usize,
-        command: &Command,
-        by: Worker,
+        command: &RunCommand,
+        by: WorkerRef,
         call: &'static str,
         at: Timestamp,
-    ) -> Result<Transition> {
+    ) -> Result<RunTransition> {
         let judged = self.judge(place, command, at);
-        if let Err(Error::Refused { refusal: Refusal::StaleEpoch, run }) = &judged {
+        if let Err(Error::Refused { refusal: RunRefusal::StaleEpoch, run }) = &judged {
             let entry = entry::task_refused(run.id, call, by);
             self.append(run.tenant, at, &entry::runtime_actor(by.runtime), entry);
         }

@@ -1,7 +1,7 @@
 //! Channels, the frames that wait for their peers, and the runs that their peers follow.
 
 use attache_protocol::{
-    AgentId, AskId, ChannelId, InputId, Json, PermissionId, RunId, RuntimeId, TenantId, Timestamp,
+    AgentId, ChannelId, InputId, Json, PermissionId, RunId, RuntimeId, TenantId, Timestamp, WorkerRequestId,
     secret::SecretHash,
     wire::{
         channel::{PeerRole, Transport},
@@ -32,7 +32,7 @@ pub struct NewChannel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Channel {
+pub struct ChannelRecord {
     pub id: ChannelId,
     pub tenant: TenantId,
     pub transport: Transport,
@@ -63,7 +63,7 @@ pub struct Channel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resume {
+pub struct ChannelResume {
     pub channel: ChannelId,
     pub token: SecretHash,
     /// Takes the place of `token`.
@@ -74,8 +74,8 @@ pub struct Resume {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resumed {
-    pub channel: Channel,
+pub struct ChannelResumption {
+    pub channel: ChannelRecord,
     /// Frames that the peer lacks and that cannot be sent again: from, to.
     pub missing: Option<(i64, i64)>,
 }
@@ -98,16 +98,16 @@ pub enum Frame {
     /// To a worker: its permission request is settled.
     Permission { permission: PermissionId },
     /// To a worker: its question has an answer.
-    Answer { ask: AskId },
+    Answer { ask: WorkerRequestId },
     /// To an engine: the worker wants one of its tools to be called.
-    ToolCall { ask: AskId },
+    ToolCall { ask: WorkerRequestId },
     /// To an engine: an event of a run that it follows.
     Event { run: RunId, seq: i64 },
 }
 
 /// Frames after a seq.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frames {
+pub struct OutboxFrames {
     pub frames: Vec<(i64, Frame)>,
     pub floor: i64,
     pub head: i64,
@@ -122,7 +122,7 @@ pub struct NewFollow {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Follow {
+pub struct FollowRecord {
     pub channel: ChannelId,
     pub run: RunId,
     pub message: String,
@@ -141,7 +141,7 @@ pub struct ChannelEvents {
 
 /// Tells one report of a worker from another, so that one that comes twice is heard once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Report {
+pub struct ReportKey {
     /// The channel whose frames are counted; `None` when the worker counts the reports of its claim itself.
     pub source: Option<ChannelId>,
     pub seq: i64,

@@ -1,6 +1,6 @@
 //! What daemons tell the hub of the folders that they lend.
 
-use attache_protocol::{DelegationId, Json, TenantId, Timestamp, rules::delegation::Status};
+use attache_protocol::{DelegationId, Json, TenantId, Timestamp, rules::delegation::DelegationStatus};
 
 /// What a daemon says of a delegation now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,17 +8,17 @@ pub struct NewDelegation {
     pub id: DelegationId,
     /// Whose it is; nobody else changes it.
     pub owner: String,
-    pub status: Status,
+    pub status: DelegationStatus,
     /// All that is shown of it, as the daemon said it.
     pub shown: Json,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delegation {
+pub struct DelegationRecord {
     pub id: DelegationId,
     pub tenant: TenantId,
     pub owner: String,
-    pub status: Status,
+    pub status: DelegationStatus,
     pub shown: Json,
     /// A person wants it to end.
     pub cancel_requested: bool,
@@ -34,8 +34,8 @@ pub struct DelegationFilter {
 // === impl NewDelegation ===
 
 impl NewDelegation {
-    pub(crate) fn made(self, tenant: TenantId, cancel_requested: bool, updated_at: Timestamp) -> Delegation {
+    pub(crate) fn from_new(self, tenant: TenantId, cancel_requested: bool, updated_at: Timestamp) -> DelegationRecord {
         let Self { id, owner, status, shown } = self;
-        Delegation { id, tenant, owner, status, shown, cancel_requested, updated_at }
+        DelegationRecord { id, tenant, owner, status, shown, cancel_requested, updated_at }
     }
 }

@@ -5,11 +5,11 @@ use attache_protocol::{
     wire::delivery::{DeliveryKind, DeliveryState},
 };
 
-use super::push::PushConfig;
+use super::push::PushConfigRecord;
 
 /// Who is told when a run has ended.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Callback {
+pub struct RunCallback {
     pub url: String,
     /// Whether it is also told when the run waits for a person's permission. The hub looks at it when one is asked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -17,7 +17,7 @@ pub struct Callback {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivery {
+pub struct DeliveryRecord {
     pub id: DeliveryId,
     pub tenant: TenantId,
     pub kind: DeliveryKind,
@@ -33,7 +33,7 @@ pub struct Delivery {
     pub attempts: i64,
     /// When it is tried next; `None` unless it is pending.
     pub next_at: Option<Timestamp>,
-    pub last: Option<Attempt>,
+    pub last: Option<DeliveryAttempt>,
     pub created_at: Timestamp,
     /// When it was acknowledged last, also after it was sent again.
     pub delivered_at: Option<Timestamp>,
@@ -41,7 +41,7 @@ pub struct Delivery {
 
 /// One try, as it went.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
+pub struct DeliveryAttempt {
     pub at: Timestamp,
     /// What the other end answered, if it did.
     pub status: Option<u16>,
@@ -51,7 +51,7 @@ pub struct Attempt {
 
 /// What follows an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum AttemptDecision {
     /// The other end acknowledged it.
     Delivered,
     RetryAt(Timestamp),
@@ -64,9 +64,9 @@ pub struct DeliveryFilter {
     pub run: Option<RunId>,
 }
 
-// === impl Delivery ===
+// === impl DeliveryRecord ===
 
-impl Delivery {
+impl DeliveryRecord {
     /// A new one, which is due at once: of a permission that waits for a person, or of the run's end.
     pub fn due(tenant: TenantId, run: RunId, permission: Option<PermissionId>, url: String, at: Timestamp) -> Self {
         let (id, kind) = match permission {
@@ -92,7 +92,7 @@ impl Delivery {
     }
 
     /// A new one, which is due at once: tells a subscriber of the row of the run's stream with this seq.
-    pub fn push(tenant: TenantId, run: RunId, config: &PushConfig, seq: i64, at: Timestamp) -> Self {
+    pub fn push(tenant: TenantId, run: RunId, config: &PushConfigRecord, seq: i64, at: Timestamp) -> Self {
         Self {
             id: DeliveryId::of_push(run, &config.id, seq),
             kind: DeliveryKind::TaskUpdated,
@@ -104,13 +104,13 @@ impl Delivery {
 
     /// After one more attempt went so.
     #[must_use]
-    pub fn tried(self, attempt: Attempt, next: Next) -> Self {
+    pub fn tried(self, attempt: DeliveryAttempt, next: AttemptDecision) -> Self {
         let (state, next_at) = match next {
-            Next::Delivered => (DeliveryState::Delivered, None),
-            Next::RetryAt(at) => (DeliveryState::Pending, Some(at)),
-            Next::GiveUp => (DeliveryState::Failed, None),
+            AttemptDecision::Delivered => (DeliveryState::Delivered, None),
+            AttemptDecision::RetryAt(at) => (DeliveryState::Pending, Some(at)),
+            AttemptDecision::GiveUp => (DeliveryState::Failed, None),
         };
-        let delivered_at = if next == Next::Delivered { Some(attempt.at) } else { self.delivered_at };
+        let delivered_at = if next == AttemptDecision::Delivered { Some(attempt.at) } else { self.delivered_at };
         Self { state, attempts: self.attempts + 1, next_at, last: Some(attempt), delivered_at, ..self }
     }
 }

@@ -3,7 +3,7 @@
 use attache_protocol::{
     AgentId, DelegationId, KeyId, Timestamp, TunnelId, UserId,
     secret::SecretHash,
-    wire::key::{Role, Scope},
+    wire::key::{KeyScope, Role},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,7 +15,7 @@ pub enum KeyKind {
 
 /// How a session was opened. It ends with its opener.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Opening {
+pub struct SessionOpening {
     /// The key or session that made the login link; `None`: by password.
     pub opener: Option<KeyId>,
     /// The address of the browser.
@@ -26,28 +26,28 @@ pub struct Opening {
 pub struct NewKey {
     pub id: KeyId,
     /// `Some` for a session.
-    pub opening: Option<Opening>,
+    pub opening: Option<SessionOpening>,
     /// The outside agent that the key is for; its user is the agent's owner.
     pub agent: Option<AgentId>,
     pub name: String,
     pub role: Role,
     pub user: Option<UserId>,
     /// `None`: everything that the role may do.
-    pub scopes: Option<Vec<Scope>>,
+    pub scopes: Option<Vec<KeyScope>>,
     pub secret: SecretHash,
     pub expires_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
+pub struct KeyRecord {
     pub id: KeyId,
     /// `Some` for a session.
-    pub opening: Option<Opening>,
+    pub opening: Option<SessionOpening>,
     pub agent: Option<AgentId>,
     pub name: String,
     pub role: Role,
     pub user: Option<UserId>,
-    pub scopes: Option<Vec<Scope>>,
+    pub scopes: Option<Vec<KeyScope>>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
@@ -84,9 +84,9 @@ impl NewKey {
     }
 }
 
-// === impl Key ===
+// === impl KeyRecord ===
 
-impl Key {
+impl KeyRecord {
     pub const fn kind(&self) -> KeyKind {
         KeyKind::of(self.opening.as_ref())
     }
@@ -105,7 +105,7 @@ impl Key {
 // === impl KeyKind ===
 
 impl KeyKind {
-    const fn of(opening: Option<&Opening>) -> Self {
+    const fn of(opening: Option<&SessionOpening>) -> Self {
         match opening {
             None => Self::Api,
             Some(_) => Self::Session,

@@ -4,22 +4,22 @@ use attache_protocol::{AgentId, Json, RunId, Timestamp, rules::recovery::Recover
 
 /// What makes an account an outside agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerRecord {
     pub agent: AgentId,
     pub url: String,
     /// The credential for it, sealed by the hub: the store never sees it.
     pub sealed: Option<Vec<u8>>,
     /// The card that its owner or the first use made the trusted one.
-    pub pin: Option<Pin>,
+    pub pin: Option<PinnedCard>,
     /// A card that is not the trusted one and waits for the owner's trust.
-    pub offered: Option<Pin>,
+    pub offered: Option<PinnedCard>,
     /// Why it cannot be worked with at the moment.
     pub problem: Option<String>,
 }
 
 /// A card, as its agent served it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pin {
+pub struct PinnedCard {
     pub digest: [u8; 32],
     pub card: Json,
     /// When it was pinned or, of an offered one, first seen.
@@ -72,15 +72,15 @@ pub struct PeerTaskChange {
 
 /// What an engine does with a change, besides keeping the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum PeerTaskLogEffect {
     Linked,
     Updated,
     Nothing,
 }
 
-// === impl Peer ===
+// === impl PeerRecord ===
 
-impl Peer {
+impl PeerRecord {
     pub(crate) fn new(agent: AgentId, new: NewPeer) -> Self {
         let NewPeer { url, sealed } = new;
         Self { agent, url, sealed: sealed.flatten(), pin: None, offered: None, problem: None }
@@ -100,7 +100,7 @@ impl Peer {
 impl PeerTask {
     /// The task as the peer tells of it now, and what that is worth telling. `None` if it names another task or context
     /// than before.
-    pub(crate) fn changed(&self, change: PeerTaskChange, at: Timestamp) -> Option<(Self, Told)> {
+    pub(crate) fn changed(&self, change: PeerTaskChange, at: Timestamp) -> Option<(Self, PeerTaskLogEffect)> {
         let PeerTaskChange { peer_task_id, peer_context_id, native_status, recovery } = change;
         let after = Self {
             peer_task_id: known_or(&self.peer_task_id, peer_task_id)?,
@@ -110,14 +110,14 @@ impl PeerTask {
             ..self.clone()
         };
         if after == *self {
-            return Some((after, Told::Nothing));
+            return Some((after, PeerTaskLogEffect::Nothing));
         }
         let told = if after.peer_task_id != self.peer_task_id {
-            Told::Linked
+            PeerTaskLogEffect::Linked
         } else if after.native_status != self.native_status {
-            Told::Updated
+            PeerTaskLogEffect::Updated
         } else {
-            Told::Nothing
+            PeerTaskLogEffect::Nothing
         };
         Some((Self { updated_at: at, ..after }, told))
     }

@@ -14,7 +14,7 @@ pub struct NewPushConfig {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PushConfig {
+pub struct PushConfigRecord {
     pub id: String,
     pub url: String,
     pub sealed: Option<Vec<u8>>,
@@ -32,8 +32,8 @@ pub enum PushVersion {
 // === impl NewPushConfig ===
 
 impl NewPushConfig {
-    pub(crate) fn made(self, created_at: Timestamp) -> PushConfig {
+    pub(crate) fn from_new(self, created_at: Timestamp) -> PushConfigRecord {
         let Self { id, url, sealed, version } = self;
-        PushConfig { id, url, sealed, version, created_at }
+        PushConfigRecord { id, url, sealed, version, created_at }
     }
 }

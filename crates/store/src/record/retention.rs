@@ -61,7 +61,7 @@ pub enum Class {
 
 /// What a removal left to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Retained {
+pub struct RetentionResult {
     /// There is more to remove.
     pub more: bool,
     /// The content of the artifacts that were removed, sorted. Other artifacts may have the same.
@@ -101,9 +101,9 @@ impl Retention {
     }
 }
 
-// === impl Retained ===
+// === impl RetentionResult ===
 
-impl Retained {
+impl RetentionResult {
     pub(crate) fn sorted(mut self) -> Self {
         self.blobs.sort_unstable();
         self.blobs.dedup();

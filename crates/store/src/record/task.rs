@@ -4,7 +4,7 @@ use std::{convert::Infallible, fmt, str::FromStr};
 
 use attache_protocol::{
     AgentId, ConversationId, Json, Timestamp, UserId,
-    rules::run::{FailureCode, Phase, Status, Waiting},
+    rules::run::{FailureCode, RunPhase, RunStatus, WaitReason},
 };
 use serde::Deserialize;
 
@@ -15,16 +15,16 @@ use super::RunRecord;
 pub struct TaskFilter {
     pub agent: AgentId,
     /// Whose they are; `None`: everybody's.
-    pub of: Option<Of>,
+    pub of: Option<RunOwner>,
     pub conversation: Option<ConversationId>,
-    pub state: Option<TaskState>,
+    pub state: Option<RunTaskState>,
     /// Only those whose state began at this time or later.
     pub after: Option<Timestamp>,
 }
 
 /// Whose a run is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Of {
+pub enum RunOwner {
     User(UserId),
     /// The actor that asked for it.
     Caller(String),
@@ -32,7 +32,7 @@ pub enum Of {
 
 /// What a run is doing, as A2A tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TaskState {
+pub enum RunTaskState {
     Submitted,
     Working,
     InputRequired,
@@ -48,7 +48,7 @@ pub enum TaskState {
 
 /// One page of tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskListed {
+pub struct TaskPage {
     pub items: Vec<TaskItem>,
     /// `None` when nothing follows.
     pub next: Option<String>,
@@ -65,13 +65,13 @@ pub struct TaskItem {
 
 /// Where a task stands in the list: by the time of its state, then by order of creation. As text it is a page's cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct TaskCursor {
     pub(crate) at: Timestamp,
     pub(crate) number: i64,
 }
 
 #[derive(Deserialize)]
-struct Coded {
+struct FailureCodeOnly {
     code: FailureCode,
 }
 
@@ -82,32 +82,36 @@ impl RunRecord {
     pub fn status_at(&self) -> Timestamp {
         match &self.state.phase {
             // Also when it came back into the queue: its time there begins anew.
-            Phase::Pending { expires_at } => expires_at.minus(self.state.limits.queue_ttl),
-            Phase::Running(claim) => claim.waits.since.unwrap_or(claim.claimed_at),
-            Phase::Ended { .. } => self.ended_at.unwrap_or(self.created_at),
+            RunPhase::Pending { expires_at } => expires_at.minus(self.state.limits.queue_ttl),
+            RunPhase::Running(claim) => claim.waits.since.unwrap_or(claim.claimed_at),
+            RunPhase::Ended { .. } => self.ended_at.unwrap_or(self.created_at),
         }
     }
 
-    pub fn task_state(&self) -> TaskState {
+    pub fn task_state(&self) -> RunTaskState {
         let waiting = self.state.claim().and_then(|claim| claim.waits.waiting());
-        TaskState::of(self.state.status(), waiting, || self.result.as_ref())
+        RunTaskState::of(self.state.status(), waiting, || self.result.as_ref())
     }
 }
 
-// === impl TaskState ===
+// === impl RunTaskState ===
 
-impl TaskState {
-    pub(crate) fn of<'a>(status: Status, waiting: Option<Waiting>, result: impl FnOnce() -> Option<&'a Json>) -> Self {
+impl RunTaskState {
+    pub(crate) fn of<'a>(
+        status: RunStatus,
+        waiting: Option<WaitReason>,
+        result: impl FnOnce() -> Option<&'a Json>,
+    ) -> Self {
         match (status, waiting) {
-            (Status::Pending, _) => Self::Submitted,
-            (Status::Running, None) => Self::Working,
-            (Status::Running, Some(Waiting::Input)) => Self::InputRequired,
-            (Status::Running, Some(Waiting::Approval)) => Self::AuthRequired,
-            (Status::Completed, _) => Self::Completed,
-            (Status::Cancelled, _) => Self::Cancelled,
-            (Status::Failed, _) => {
+            (RunStatus::Pending, _) => Self::Submitted,
+            (RunStatus::Running, None) => Self::Working,
+            (RunStatus::Running, Some(WaitReason::Input)) => Self::InputRequired,
+            (RunStatus::Running, Some(WaitReason::Approval)) => Self::AuthRequired,
+            (RunStatus::Completed, _) => Self::Completed,
+            (RunStatus::Cancelled, _) => Self::Cancelled,
+            (RunStatus::Failed, _) => {
                 let result = result().filter(|result| result.is_object());
-                let coded = result.and_then(|result| result.parse::<Coded>().ok());
+                let coded = result.and_then(|result| result.parse::<FailureCodeOnly>().ok());
                 let rejected = coded.is_some_and(|coded| coded.code == FailureCode::Rejected);
                 if rejected { Self::Rejected } else { Self::Failed }
             }
@@ -115,20 +119,20 @@ impl TaskState {
     }
 
     /// The status of every run in this state.
-    pub const fn status(self) -> Status {
+    pub const fn status(self) -> RunStatus {
         match self {
-            Self::Submitted => Status::Pending,
-            Self::Working | Self::InputRequired | Self::AuthRequired => Status::Running,
-            Self::Completed => Status::Completed,
-            Self::Rejected | Self::Failed => Status::Failed,
-            Self::Cancelled => Status::Cancelled,
+            Self::Submitted => RunStatus::Pending,
+            Self::Working | Self::InputRequired | Self::AuthRequired => RunStatus::Running,
+            Self::Completed => RunStatus::Completed,
+            Self::Rejected | Self::Failed => RunStatus::Failed,
+            Self::Cancelled => RunStatus::Cancelled,
         }
     }
 }
 
-// === impl Of ===
+// === impl RunOwner ===
 
-impl Of {
+impl RunOwner {
     pub fn matches(&self, record: &RunRecord) -> bool {
         match self {
             Self::User(user) => record.user == Some(*user),
@@ -137,15 +141,15 @@ impl Of {
     }
 }
 
-// === impl Place ===
+// === impl TaskCursor ===
 
-impl fmt::Display for Place {
+impl fmt::Display for TaskCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.at.millis(), self.number)
     }
 }
 
-impl FromStr for Place {
+impl FromStr for TaskCursor {
     type Err = Option<Infallible>;
 
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
@@ -163,22 +167,22 @@ mod tests {
     fn a_failure_is_a_rejection_only_by_its_code() {
         let state = |result: Option<&str>| {
             let result = result.map(|result| Json::from_text(result).unwrap());
-            TaskState::of(Status::Failed, None, || result.as_ref())
+            RunTaskState::of(RunStatus::Failed, None, || result.as_ref())
         };
-        assert_eq!(state(Some(r#"{"error":"no","code":"rejected"}"#)), TaskState::Rejected);
-        assert_eq!(state(Some(r#"{"error":"rejected","code":"task_failed"}"#)), TaskState::Failed);
-        assert_eq!(state(Some(r#"["rejected"]"#)), TaskState::Failed);
-        assert_eq!(state(None), TaskState::Failed);
+        assert_eq!(state(Some(r#"{"error":"no","code":"rejected"}"#)), RunTaskState::Rejected);
+        assert_eq!(state(Some(r#"{"error":"rejected","code":"task_failed"}"#)), RunTaskState::Failed);
+        assert_eq!(state(Some(r#"["rejected"]"#)), RunTaskState::Failed);
+        assert_eq!(state(None), RunTaskState::Failed);
     }
 
     #[test]
     fn a_place_reads_back_and_orders_by_time_first() {
-        let place = |at, number| Place { at: Timestamp::from_millis(at), number };
+        let place = |at, number| TaskCursor { at: Timestamp::from_millis(at), number };
         assert_eq!("-5.7".parse(), Ok(place(-5, 7)));
         assert_eq!(place(-5, 7).to_string(), "-5.7");
         assert!(place(1, 9) < place(2, 0) && place(2, 0) < place(2, 1));
         for bad in ["", "7", ".", "7.", ".7", "a.b"] {
-            assert_eq!(bad.parse::<Place>(), Err(None), "{bad}");
+            assert_eq!(bad.parse::<TaskCursor>(), Err(None), "{bad}");
         }
     }
 }

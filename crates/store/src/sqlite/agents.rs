@@ -4,20 +4,20 @@ use attache_protocol::{Json, TenantId, Timestamp, log::GENESIS};
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
-    cache::Head,
-    journal::Stamp,
+    cache::LogHead,
+    journal::LogStamp,
     log_keys::LogKeys,
-    rows::{self, Key16},
-    writer::Transaction,
+    rows::{self, IdBytes},
+    writer::WriteTransaction,
 };
 use crate::{
-    Context, Error, Result, Woken, entry,
-    record::{Account, AccountPatch, AgentRef, NewAccount, RuntimeKind, people::UserRef},
+    Error, Result, WakeHint, WriteContext, entry,
+    record::{AccountPatch, AccountRecord, AgentRef, NewAccount, RuntimeKind, user::UserRef},
 };
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
+impl WriteTransaction<'_, '_> {
     pub(super) fn ensure_tenant(&mut self, id: TenantId, name: &str, at: Timestamp) -> Result<TenantId> {
         let oldest =
             self.connection.query_row("select id from tenants order by no limit 1", [], |row| row.get(0)).optional()?;
@@ -31,19 +31,19 @@ impl Transaction<'_, '_> {
     pub(super) fn create_tenant(&mut self, id: TenantId, name: &str, at: Timestamp) -> Result<()> {
         self.connection.execute(
             "insert into tenants (id, name, created, log_floor_hash) values (?1, ?2, ?3, ?4)",
-            params![Key16(id.uuid()), name, at.millis(), GENESIS],
+            params![IdBytes(id.uuid()), name, at.millis(), GENESIS],
         )?;
         let keys = LogKeys::of_new(self.connection.last_insert_rowid())?;
-        self.cache.set_head(id, Head { keys, seq: 0, hash: GENESIS });
-        let stamp = Stamp { actor: Context::SYSTEM, at };
+        self.cache.set_head(id, LogHead { keys, seq: 0, hash: GENESIS });
+        let stamp = LogStamp { actor: WriteContext::SYSTEM, at };
         self.log(id, stamp, &entry::tenant_created(name), None).map(drop)
     }
 
-    pub(super) fn account(&self, tenant: TenantId, agent: &AgentRef) -> Result<Account> {
+    pub(super) fn account(&self, tenant: TenantId, agent: &AgentRef) -> Result<AccountRecord> {
         read_account(self.connection, tenant, agent)
     }
 
-    pub(super) fn create_account(&mut self, context: &Context, new: &NewAccount) -> Result<Account> {
+    pub(super) fn create_account(&mut self, context: &WriteContext, new: &NewAccount) -> Result<AccountRecord> {
         self.refuse_taken_name(context.tenant, &new.name)?;
         self.connection
             .prepare_cached(
@@ -52,8 +52,8 @@ impl Transaction<'_, '_> {
                  values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             )?
             .execute(params![
-                Key16(new.id.uuid()),
-                Key16(context.tenant.uuid()),
+                IdBytes(new.id.uuid()),
+                IdBytes(context.tenant.uuid()),
                 new.name,
                 new.description,
                 new.instructions,
@@ -61,7 +61,7 @@ impl Transaction<'_, '_> {
                 new.a2a.as_ref().map(Json::get),
                 context.at.millis(),
                 new.approvals.as_ref().map(Json::get),
-                context.user.map(|user| Key16(user.uuid())),
+                context.user.map(|user| IdBytes(user.uuid())),
                 rows::callers_number(new.callers),
                 new.run_timeout.map(rows::millis),
             ])?;
@@ -71,10 +71,10 @@ impl Transaction<'_, '_> {
 
     pub(super) fn update_account(
         &mut self,
-        context: &Context,
+        context: &WriteContext,
         agent: &AgentRef,
         patch: &AccountPatch,
-    ) -> Result<Account> {
+    ) -> Result<AccountRecord> {
         let account = self.account(context.tenant, agent)?;
         if account.archived_at.is_some() {
             return Err(Error::AgentArchived);
@@ -97,7 +97,7 @@ impl Transaction<'_, '_> {
                  where id = ?1",
             )?
             .execute(params![
-                Key16(account.id.uuid()),
+                IdBytes(account.id.uuid()),
                 patch.name,
                 patch.description,
                 patch.instructions,
@@ -105,7 +105,7 @@ impl Transaction<'_, '_> {
                 patch.a2a.as_ref().map(Json::get),
                 patch.approvals.as_ref().map(Json::get),
                 patch.owner.is_some(),
-                patch.owner.flatten().map(|owner| Key16(owner.uuid())),
+                patch.owner.flatten().map(|owner| IdBytes(owner.uuid())),
                 patch.callers.map(rows::callers_number),
                 patch.run_timeout.is_some(),
                 patch.run_timeout.flatten().map(rows::millis),
@@ -116,18 +116,18 @@ impl Transaction<'_, '_> {
     }
 
     /// The key that an agent was registered with acts for its owner, and ends when that is somebody else.
-    fn end_agent_keys(&mut self, context: &Context, account: &Account) -> Result<()> {
+    fn end_agent_keys(&mut self, context: &WriteContext, account: &AccountRecord) -> Result<()> {
         if let Some(runtime) = account.runtime.as_ref().filter(|runtime| runtime.kind == RuntimeKind::AgentKey) {
             self.revoke_runtime(context, runtime.id)?;
         }
         for key in self.keys_of_agent(account.id)? {
             self.revoke_key(context, key)?;
         }
-        self.woken.push(Woken::Runtime(account.id));
+        self.woken.push(WakeHint::Runtime(account.id));
         Ok(())
     }
 
-    pub(super) fn archive_account(&mut self, context: &Context, agent: &AgentRef) -> Result<Account> {
+    pub(super) fn archive_account(&mut self, context: &WriteContext, agent: &AgentRef) -> Result<AccountRecord> {
         let account = self.account(context.tenant, agent)?;
         if account.archived_at.is_some() {
             return Ok(account);
@@ -141,12 +141,12 @@ impl Transaction<'_, '_> {
         }
         self.connection.execute(
             "update agent_accounts set archived = ?2 where id = ?1",
-            params![Key16(account.id.uuid()), context.at.millis()],
+            params![IdBytes(account.id.uuid()), context.at.millis()],
         )?;
         self.directory.forget();
         self.log(context.tenant, context.stamp(), &entry::agent_archived(account.id), None)?;
         if self.is_peer(account.id)? {
-            self.woken.push(Woken::Peers);
+            self.woken.push(WakeHint::Peers);
         }
         self.account(context.tenant, &AgentRef::Id(account.id))
     }
@@ -155,31 +155,35 @@ impl Transaction<'_, '_> {
         let taken = self
             .connection
             .prepare_cached("select 1 from agent_accounts where tenant = ?1 and name = ?2 and archived is null")?
-            .exists(params![Key16(tenant.uuid()), name])?;
+            .exists(params![IdBytes(tenant.uuid()), name])?;
         if taken { Err(Error::NameTaken) } else { Ok(()) }
     }
 }
 
-// === impl Context ===
+// === impl WriteContext ===
 
-impl Context {
-    pub(super) fn stamp(&self) -> Stamp<'_> {
-        Stamp { actor: &self.actor, at: self.at }
+impl WriteContext {
+    pub(super) fn stamp(&self) -> LogStamp<'_> {
+        LogStamp { actor: &self.actor, at: self.at }
     }
 }
 
-pub(super) fn read_account(connection: &rusqlite::Connection, tenant: TenantId, agent: &AgentRef) -> Result<Account> {
+pub(super) fn read_account(
+    connection: &rusqlite::Connection,
+    tenant: TenantId,
+    agent: &AgentRef,
+) -> Result<AccountRecord> {
     let found = match agent {
         AgentRef::Id(id) => connection
             .prepare_cached(&format!("select {} where a.id = ?1 and a.tenant = ?2", rows::ACCOUNT))?
-            .query_row([Key16(id.uuid()), Key16(tenant.uuid())], rows::account)
+            .query_row([IdBytes(id.uuid()), IdBytes(tenant.uuid())], rows::account)
             .optional()?,
         AgentRef::Name(name) => connection
             .prepare_cached(&format!(
                 "select {} where a.tenant = ?1 and a.name = ?2 and a.archived is null",
                 rows::ACCOUNT
             ))?
-            .query_row(params![Key16(tenant.uuid()), name], rows::account)
+            .query_row(params![IdBytes(tenant.uuid()), name], rows::account)
             .optional()?,
     };
     found.ok_or(Error::NotFound)

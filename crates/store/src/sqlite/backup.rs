@@ -4,8 +4,8 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
-use super::condition::fault_of;
-use crate::{Error, Fault, Result};
+use super::disk_health::fault_of;
+use crate::{Error, Result, StorageFault};
 
 /// Copies the database while its hub goes on writing. `to` must not exist. What is copied is checked before this returns.
 #[allow(clippy::disallowed_methods, reason = "it opens the database beside its hub, and never writes to it")]
@@ -21,12 +21,12 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
         Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|error| explain(to, &error))?;
     let verdict: String =
         copy.query_row("pragma quick_check(1)", [], |row| row.get(0)).map_err(|error| explain(to, &error))?;
-    if verdict == "ok" { Ok(()) } else { Err(Error::Unwritable(Fault::Damaged)) }
+    if verdict == "ok" { Ok(()) } else { Err(Error::Unwritable(StorageFault::Damaged)) }
 }
 
 fn explain(path: &Path, error: &rusqlite::Error) -> Error {
     match fault_of(error) {
-        Some(fault) if fault != Fault::Io => Error::Unwritable(fault),
+        Some(fault) if fault != StorageFault::Io => Error::Unwritable(fault),
         _ => Error::Internal(format!("{}: {error}", path.display())),
     }
 }

@@ -10,25 +10,25 @@ use attache_protocol::{
     ChannelId, RunId, RuntimeId, TenantId, Timestamp,
     rules::{
         retention,
-        run::{Phase, State, next_deadline},
+        run::{RunLifecycle, RunPhase, next_deadline},
     },
 };
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{
-    ledger::Ledger,
     log_keys::LogKeys,
     pushes,
-    rows::{self, Hot},
+    rows::{self, RunState},
+    usage_ledger::UsageLedger,
 };
-use crate::record::Live;
+use crate::record::LiveCounts;
 
 /// By how much a run may have been made with a time before that of an earlier run.
 const OUT_OF_ORDER: Duration = Duration::from_secs(60 * 60);
 
 /// The newest row of a tenant's log.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Head {
+pub(super) struct LogHead {
     pub(super) keys: LogKeys,
     pub(super) seq: i64,
     pub(super) hash: [u8; 32],
@@ -37,17 +37,17 @@ pub(super) struct Head {
 type IdempotencyKey = (TenantId, [u8; 16]);
 
 #[derive(Debug, Default)]
-pub(super) struct Cache {
-    heads: HashMap<TenantId, Head>,
+pub(super) struct WriterCache {
+    heads: HashMap<TenantId, LogHead>,
     /// When each live run wants to be looked at.
     deadlines: BTreeSet<(Timestamp, i64)>,
     running: BTreeMap<i64, RuntimeId>,
     /// Claimed runs as the rules see them: their workers' calls need not read them.
-    held: HashMap<RunId, Hot>,
+    held: HashMap<RunId, RunState>,
     by_runtime: HashMap<RuntimeId, BTreeSet<i64>>,
     /// No running run has a smaller row; as the table `meta` has it.
     running_floor: i64,
-    live: HashMap<TenantId, Live>,
+    live: HashMap<TenantId, LiveCounts>,
     keys: HashMap<IdempotencyKey, i64>,
     /// In order of creation, so that old keys are dropped without a search.
     key_ages: BTreeSet<(Timestamp, i64, IdempotencyKey)>,
@@ -57,18 +57,18 @@ pub(super) struct Cache {
     damaged: Vec<i64>,
     /// By which things are forgotten; as the table `meta` has it.
     clock: Option<Timestamp>,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: UsageLedger,
     /// Of the open transaction, all jobs of it.
-    undo: Vec<Undo>,
+    undo: Vec<CacheUndo>,
     /// Where the changes of the job begin.
     mark: usize,
 }
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "the list is short and reused; boxes would be allocated at every write")]
-enum Undo {
-    Head(TenantId, Option<Head>),
-    Track(Option<Hot>, Option<Hot>),
+enum CacheUndo {
+    Head(TenantId, Option<LogHead>),
+    Track(Option<RunState>, Option<RunState>),
     Key(IdempotencyKey, Option<i64>),
     ForgottenKey(IdempotencyKey, i64, Timestamp),
     RunningFloor(i64),
@@ -77,12 +77,12 @@ enum Undo {
     Subscribed(RunId, bool),
 }
 
-// === impl Cache ===
+// === impl WriterCache ===
 
-impl Cache {
+impl WriterCache {
     /// Reads everything back from the tables.
     pub(super) fn rebuild(connection: &Connection) -> rusqlite::Result<Self> {
-        let mut cache = Self { ledger: Ledger::rebuild(connection)?, ..Self::default() };
+        let mut cache = Self { ledger: UsageLedger::rebuild(connection)?, ..Self::default() };
         cache.read_heads(connection)?;
         cache.read_live_runs(connection)?;
         cache.clock = read_clock(connection)?;
@@ -100,9 +100,9 @@ impl Cache {
         while let Some(row) = found.next()? {
             let id: [u8; 16] = row.get(0)?;
             let keys = LogKeys::of(row.get(1)?);
-            let floor = Head { keys, seq: row.get(2)?, hash: row.get(3)? };
+            let floor = LogHead { keys, seq: row.get(2)?, hash: row.get(3)? };
             let head = newest
-                .query_map(keys.all(), |row| Ok(Head { keys, seq: row.get(0)?, hash: row.get(1)? }))?
+                .query_map(keys.all(), |row| Ok(LogHead { keys, seq: row.get(0)?, hash: row.get(1)? }))?
                 .next()
                 .transpose()?
                 .unwrap_or(floor);
@@ -121,12 +121,12 @@ impl Cache {
             "select {0} from task_runs where status = 0
              union all
              select {0} from task_runs where status = 1 and id >= ?1",
-            rows::HOT
+            rows::RUN_STATE
         );
         let mut statement = connection.prepare(&sql)?;
         let mut found = statement.query([self.running_floor])?;
         while let Some(row) = found.next()? {
-            match rows::readable("task_runs", row.get(0)?, rows::hot(row))? {
+            match rows::readable("task_runs", row.get(0)?, rows::run_state(row))? {
                 Some(hot) => self.track(None, &hot),
                 None => self.damaged.push(row.get(0)?),
             }
@@ -136,7 +136,7 @@ impl Cache {
 
     fn read_keys(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         // The runs stand in the order of creation, and their times nearly so.
-        let since = self.clock.map(|clock| clock.minus(retention::KEY_LIFE + OUT_OF_ORDER));
+        let since = self.clock.map(|clock| clock.minus(retention::KEY_TTL + OUT_OF_ORDER));
         let mut statement = connection
             .prepare("select id, created, tenant, substr(idempotency, 1, 16) from task_runs order by id desc")?;
         let mut found = statement.query([])?;
@@ -156,7 +156,7 @@ impl Cache {
         Ok(())
     }
 
-    pub(super) fn head(&self, tenant: TenantId) -> Option<Head> {
+    pub(super) fn head(&self, tenant: TenantId) -> Option<LogHead> {
         self.heads.get(&tenant).copied()
     }
 
@@ -165,18 +165,18 @@ impl Cache {
         self.heads.iter().map(|(tenant, head)| (*tenant, head.seq))
     }
 
-    pub(super) fn set_head(&mut self, tenant: TenantId, head: Head) {
+    pub(super) fn set_head(&mut self, tenant: TenantId, head: LogHead) {
         let before = self.heads.insert(tenant, head);
-        self.undo.push(Undo::Head(tenant, before));
+        self.undo.push(CacheUndo::Head(tenant, before));
     }
 
     /// Follows a run from one state to the next; `None` is before its creation.
-    pub(super) fn track(&mut self, from: Option<&Hot>, to: &Hot) {
+    pub(super) fn track(&mut self, from: Option<&RunState>, to: &RunState) {
         self.follow(from, Some(to));
-        self.undo.push(Undo::Track(from.cloned(), Some(to.clone())));
+        self.undo.push(CacheUndo::Track(from.cloned(), Some(to.clone())));
     }
 
-    fn follow(&mut self, from: Option<&Hot>, to: Option<&Hot>) {
+    fn follow(&mut self, from: Option<&RunState>, to: Option<&RunState>) {
         if let Some(hot) = from {
             self.leave(hot);
         }
@@ -186,7 +186,7 @@ impl Cache {
         self.ledger.follow(from, to);
     }
 
-    fn leave(&mut self, hot: &Hot) {
+    fn leave(&mut self, hot: &RunState) {
         if let Some(count) = counter(self.live.entry(hot.tenant).or_default(), &hot.state) {
             *count = count.saturating_sub(1);
         }
@@ -205,7 +205,7 @@ impl Cache {
         }
     }
 
-    fn enter(&mut self, hot: &Hot) {
+    fn enter(&mut self, hot: &RunState) {
         if let Some(count) = counter(self.live.entry(hot.tenant).or_default(), &hot.state) {
             *count += 1;
         }
@@ -220,7 +220,7 @@ impl Cache {
     }
 
     /// A run that some runtime holds.
-    pub(super) fn held(&self, run: RunId) -> Option<&Hot> {
+    pub(super) fn held(&self, run: RunId) -> Option<&RunState> {
         self.held.get(&run)
     }
 
@@ -270,7 +270,7 @@ impl Cache {
     }
 
     pub(super) fn set_running_floor(&mut self, row: i64) {
-        self.undo.push(Undo::RunningFloor(self.running_floor));
+        self.undo.push(CacheUndo::RunningFloor(self.running_floor));
         self.running_floor = row;
     }
 
@@ -280,15 +280,15 @@ impl Cache {
 
     pub(super) fn subscribe(&mut self, run: RunId) {
         let new = self.subscribed.insert(run);
-        self.undo.push(Undo::Subscribed(run, !new));
+        self.undo.push(CacheUndo::Subscribed(run, !new));
     }
 
     pub(super) fn unsubscribe(&mut self, run: RunId) {
         let was = self.subscribed.remove(&run);
-        self.undo.push(Undo::Subscribed(run, was));
+        self.undo.push(CacheUndo::Subscribed(run, was));
     }
 
-    pub(super) fn live(&self, tenant: TenantId) -> Live {
+    pub(super) fn live(&self, tenant: TenantId) -> LiveCounts {
         self.live.get(&tenant).copied().unwrap_or_default()
     }
 
@@ -298,7 +298,7 @@ impl Cache {
 
     pub(super) fn set_key(&mut self, tenant: TenantId, key: [u8; 16], row: i64, created: Timestamp) {
         let before = self.keys.get(&(tenant, key)).copied();
-        self.undo.push(Undo::Key((tenant, key), before));
+        self.undo.push(CacheUndo::Key((tenant, key), before));
         self.remember_key((tenant, key), row, created);
     }
 
@@ -308,7 +308,7 @@ impl Cache {
         self.key_ages.remove(&(created, row, key));
         if self.keys.get(&key) == Some(&row) {
             self.keys.remove(&key);
-            self.undo.push(Undo::ForgottenKey(key, row, created));
+            self.undo.push(CacheUndo::ForgottenKey(key, row, created));
         }
     }
 
@@ -322,7 +322,7 @@ impl Cache {
     }
 
     pub(super) fn set_clock(&mut self, now: Timestamp) {
-        self.undo.push(Undo::Clock(self.clock.replace(now)));
+        self.undo.push(CacheUndo::Clock(self.clock.replace(now)));
     }
 
     pub(super) fn forget_old_keys(&mut self) {
@@ -363,28 +363,28 @@ impl Cache {
             && let Some(undo) = self.undo.pop()
         {
             match undo {
-                Undo::Head(tenant, Some(head)) => {
+                CacheUndo::Head(tenant, Some(head)) => {
                     self.heads.insert(tenant, head);
                 }
-                Undo::Head(tenant, None) => {
+                CacheUndo::Head(tenant, None) => {
                     self.heads.remove(&tenant);
                 }
-                Undo::Track(from, to) => self.follow(to.as_ref(), from.as_ref()),
-                Undo::RunningFloor(row) => self.running_floor = row,
-                Undo::Clock(before) => self.clock = before,
-                Undo::Subscribed(run, true) => {
+                CacheUndo::Track(from, to) => self.follow(to.as_ref(), from.as_ref()),
+                CacheUndo::RunningFloor(row) => self.running_floor = row,
+                CacheUndo::Clock(before) => self.clock = before,
+                CacheUndo::Subscribed(run, true) => {
                     self.subscribed.insert(run);
                 }
-                Undo::Subscribed(run, false) => {
+                CacheUndo::Subscribed(run, false) => {
                     self.subscribed.remove(&run);
                 }
-                Undo::Key(key, Some(row)) => {
+                CacheUndo::Key(key, Some(row)) => {
                     self.keys.insert(key, row);
                 }
-                Undo::Key(key, None) => {
+                CacheUndo::Key(key, None) => {
                     self.keys.remove(&key);
                 }
-                Undo::ForgottenKey(key, row, created) => self.remember_key(key, row, created),
+                CacheUndo::ForgottenKey(key, row, created) => self.remember_key(key, row, created),
             }
         }
         self.ledger.roll_back();
@@ -397,17 +397,17 @@ pub(super) fn read_clock(connection: &Connection) -> rusqlite::Result<Option<Tim
     connection.query_row(sql, [], |row| row.get(0).map(Timestamp::from_millis)).optional()
 }
 
-fn counter<'a>(live: &'a mut Live, state: &State) -> Option<&'a mut u64> {
+fn counter<'a>(live: &'a mut LiveCounts, state: &RunLifecycle) -> Option<&'a mut u64> {
     match &state.phase {
-        Phase::Pending { .. } => Some(&mut live.pending),
-        Phase::Running(_) => Some(&mut live.running),
-        Phase::Ended { .. } => None,
+        RunPhase::Pending { .. } => Some(&mut live.pending),
+        RunPhase::Running(_) => Some(&mut live.running),
+        RunPhase::Ended { .. } => None,
     }
 }
 
-fn holder(state: &State) -> Option<RuntimeId> {
+fn holder(state: &RunLifecycle) -> Option<RuntimeId> {
     match &state.phase {
-        Phase::Running(claim) => Some(claim.runtime),
-        Phase::Pending { .. } | Phase::Ended { .. } => None,
+        RunPhase::Running(claim) => Some(claim.runtime),
+        RunPhase::Pending { .. } | RunPhase::Ended { .. } => None,
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use attache_protocol::{
     ChannelId, Json, RunId, RuntimeId, TenantId, Timestamp,
-    rules::run::Command,
+    rules::run::RunCommand,
     secret::SecretHash,
     wire::{
         channel::{PeerRole, Transport},
@@ -14,20 +14,20 @@ use attache_protocol::{
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::{
-    directory::Line,
     frames::{self, HEAD, LAST_EVENT},
-    journal::{Stamp, Written},
+    journal::{LogStamp, TransitionWrites},
     lists,
     log_keys::LogKeys,
-    rows::{self, Hot, Key16},
-    writer::Transaction,
+    lookup_cache::CachedChannel,
+    rows::{self, IdBytes, RunState},
+    writer::WriteTransaction,
 };
 use crate::{
-    Context, Error, Result, Woken,
-    entry::{self, Entry, channel::reason},
+    Error, Result, WakeHint, WriteContext,
+    entry::{self, LogEntry, channel::reason},
     record::{
-        Listed, Page, Retention,
-        channel::{Channel, ChannelEvents, ChannelFilter, Frame, NewChannel, Resume, Resumed},
+        ListPage, Pagination, Retention,
+        channel::{ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption, Frame, NewChannel},
     },
 };
 
@@ -37,10 +37,10 @@ const CHANNEL: &str = "c.id, c.tenant, c.transport, c.peer_role, c.account_ref, 
      coalesce((select t.text from channel_tools t where t.no = c.tools_no), c.tools), c.device_info, c.address, c.resume, c.connected, c.created, \
      c.connected_at, c.last_seen, c.disconnected, c.reason, c.floor";
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
-    pub(super) fn open_channel(&mut self, context: &Context, new: &NewChannel) -> Result<Channel> {
+impl WriteTransaction<'_, '_> {
+    pub(super) fn open_channel(&mut self, context: &WriteContext, new: &NewChannel) -> Result<ChannelRecord> {
         let stamp = context.stamp();
         self.cache.head(context.tenant).ok_or(Error::NotFound)?;
         let mut agent = None;
@@ -57,34 +57,34 @@ impl Transaction<'_, '_> {
             handed_on.extend(self.supersede(*channel)?);
         }
         if let Some(runtime) = new.runtime {
-            self.heard(runtime, stamp)?;
+            self.runtime_seen(runtime, stamp)?;
         }
-        self.insert_channel(context, new, agent.map(|agent| Key16(agent.uuid())))?;
+        self.insert_channel(context, new, agent.map(|agent| IdBytes(agent.uuid())))?;
         self.log_channel(new.id, stamp, &entry::channel::connected(new))?;
         for frame in handed_on {
             if !matches!(frame, Frame::Execute { .. }) {
-                self.tell(new.id, frame)?;
+                self.add_frame(new.id, frame)?;
             }
         }
-        let line = self.line(new.id)?;
+        let line = self.cached_channel(new.id)?;
         for channel in &former {
-            let old = self.line(*channel)?;
+            let old = self.cached_channel(*channel)?;
             self.connection
                 .prepare_cached("update follows set channel = ?2 where channel = ?1")?
                 .execute([old.no, line.no])?;
         }
         for hot in known {
-            self.put(&hot, &Hot { channel: Some(new.id), ..hot.clone() }, None)?;
+            self.put(&hot, &RunState { channel: Some(new.id), ..hot.clone() }, None)?;
         }
         for hot in unknown {
-            let moved = Hot { channel: Some(new.id), ..hot.clone() };
+            let moved = RunState { channel: Some(new.id), ..hot.clone() };
             self.put(&hot, &moved, None)?;
-            self.step(&moved, &Command::Undelivered, stamp, Written::default())?;
+            self.step(&moved, &RunCommand::Undelivered, stamp, TransitionWrites::default())?;
         }
         read_channel(self.connection, context.tenant, new.id)
     }
 
-    fn insert_channel(&self, context: &Context, new: &NewChannel, agent: Option<Key16>) -> Result<()> {
+    fn insert_channel(&self, context: &WriteContext, new: &NewChannel, agent: Option<IdBytes>) -> Result<()> {
         let tools = self.tools_of(&new.tools)?;
         self.connection
             .prepare_cached(
@@ -94,14 +94,14 @@ impl Transaction<'_, '_> {
                  values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, '', ?11, ?12, ?13, ?14, 1, ?15, ?15, ?15)",
             )?
             .execute(params![
-                Key16(new.id.uuid()),
-                Key16(context.tenant.uuid()),
+                IdBytes(new.id.uuid()),
+                IdBytes(context.tenant.uuid()),
                 new.transport.as_str(),
                 new.peer_role.as_str(),
                 new.account_ref,
                 context.actor,
                 agent,
-                new.runtime.map(|runtime| Key16(runtime.uuid())),
+                new.runtime.map(|runtime| IdBytes(runtime.uuid())),
                 new.capabilities.get(),
                 new.native_protocol,
                 tools,
@@ -121,7 +121,7 @@ impl Transaction<'_, '_> {
                 "select id from channels indexed by channels_runtime where runtime = ?1 and resume is not null
                  order by no",
             )?
-            .query_map([Key16(runtime.uuid())], |row| row.get(0).map(rows::channel_id))?
+            .query_map([IdBytes(runtime.uuid())], |row| row.get(0).map(rows::channel_id))?
             .collect::<rusqlite::Result<_>>()?)
     }
 
@@ -131,7 +131,7 @@ impl Transaction<'_, '_> {
         runtime: Option<RuntimeId>,
         channels: &[ChannelId],
         running: Option<&[RunId]>,
-    ) -> Result<(Vec<Hot>, Vec<Hot>)> {
+    ) -> Result<(Vec<RunState>, Vec<RunState>)> {
         let (mut known, mut unknown) = (Vec::new(), Vec::new());
         for row in runtime.map(|runtime| self.cache.claims(runtime)).unwrap_or_default() {
             let Some(hot) = self.readable_hot(row)? else { continue };
@@ -146,49 +146,53 @@ impl Transaction<'_, '_> {
     }
 
     /// Whether the `Execute` of a run's claim was not acknowledged.
-    fn waits_to_execute(&mut self, channel: ChannelId, hot: &Hot) -> Result<bool> {
-        let line = self.line(channel)?;
+    fn waits_to_execute(&mut self, channel: ChannelId, hot: &RunState) -> Result<bool> {
+        let line = self.cached_channel(channel)?;
         let execute = Frame::Execute { run: hot.id, epoch: hot.state.epoch };
         Ok(frames::all_frames(self.connection, &line)?.iter().any(|(_, frame)| *frame == execute))
     }
 
     /// Voids the resume token and gives up the frames, which are returned in order.
     fn supersede(&mut self, channel: ChannelId) -> Result<Vec<Frame>> {
-        let line = self.line(channel)?;
+        let line = self.cached_channel(channel)?;
         let frames = frames::all_frames(self.connection, &line)?;
         let line = self.raise_floor(line, line.head)?;
         self.connection.prepare_cached("update channels set resume = null where no = ?1")?.execute([line.no])?;
-        self.directory.set_line(channel, Line { superseded: true, ..line });
+        self.directory.set_channel(channel, CachedChannel { superseded: true, ..line });
         Ok(frames.into_iter().map(|(_, frame)| frame).collect())
     }
 
     /// With its row, if it was connected.
-    fn disconnect(&mut self, channel: ChannelId, reason: &str, stamp: Stamp<'_>) -> Result<()> {
-        let line = self.line(channel)?;
+    fn disconnect(&mut self, channel: ChannelId, reason: &str, stamp: LogStamp<'_>) -> Result<()> {
+        let line = self.cached_channel(channel)?;
         if !line.connected {
             return Ok(());
         }
         self.connection
             .prepare_cached("update channels set connected = 0, disconnected = ?2, reason = ?3 where no = ?1")?
             .execute(params![line.no, stamp.at.millis(), reason])?;
-        self.directory.set_line(channel, Line { connected: false, ..line });
+        self.directory.set_channel(channel, CachedChannel { connected: false, ..line });
         self.log_channel(channel, stamp, &entry::channel::disconnected(channel, reason))
     }
 
     /// Appends a row of a channel, which is also the next event of the channel's stream.
-    pub(super) fn log_channel(&mut self, channel: ChannelId, stamp: Stamp<'_>, entry: &Entry) -> Result<()> {
-        let line = self.line(channel)?;
+    pub(super) fn log_channel(&mut self, channel: ChannelId, stamp: LogStamp<'_>, entry: &LogEntry) -> Result<()> {
+        let line = self.cached_channel(channel)?;
         let seq = self.log(line.tenant, stamp, entry, None)?;
         let last_seq = line.last_seq + 1;
         self.connection
             .prepare_cached("insert into channel_events (channel, seq, log) values (?1, ?2, ?3)")?
             .execute([line.no, last_seq, seq])?;
-        self.directory.set_line(channel, Line { last_seq, ..line });
-        self.woken.push(Woken::Channel(channel));
+        self.directory.set_channel(channel, CachedChannel { last_seq, ..line });
+        self.woken.push(WakeHint::Channel(channel));
         Ok(())
     }
 
-    pub(super) fn resume_channel(&mut self, context: &Context, resume: &Resume) -> Result<Resumed> {
+    pub(super) fn resume_channel(
+        &mut self,
+        context: &WriteContext,
+        resume: &ChannelResume,
+    ) -> Result<ChannelResumption> {
         let stamp = context.stamp();
         let known = read_channel(self.connection, context.tenant, resume.channel).map_err(|error| match error {
             Error::NotFound => Error::ResumeRefused,
@@ -202,7 +206,7 @@ impl Transaction<'_, '_> {
         }
         self.disconnect(known.id, reason::REPLACED, stamp)?;
         if let Some(runtime) = known.runtime {
-            self.heard(runtime, stamp)?;
+            self.runtime_seen(runtime, stamp)?;
         }
         let last_seq = resume.last_seq.clamp(0, known.head);
         self.log_channel(known.id, stamp, &entry::channel::resumed(known.id, last_seq))?;
@@ -213,13 +217,18 @@ impl Transaction<'_, '_> {
                     disconnected = null, reason = null, address = ?4
                  where id = ?1",
             )?
-            .execute(params![Key16(known.id.uuid()), resume.fresh.0, stamp.at.millis(), resume.address])?;
-        self.directory.forget_line(known.id);
+            .execute(params![IdBytes(known.id.uuid()), resume.fresh.0, stamp.at.millis(), resume.address])?;
+        self.directory.forget_channel(known.id);
         let missing = (last_seq < known.floor).then_some((last_seq + 1, known.floor));
-        Ok(Resumed { channel: read_channel(self.connection, context.tenant, known.id)?, missing })
+        Ok(ChannelResumption { channel: read_channel(self.connection, context.tenant, known.id)?, missing })
     }
 
-    pub(super) fn close_channel(&mut self, context: &Context, channel: ChannelId, reason: &str) -> Result<Channel> {
+    pub(super) fn close_channel(
+        &mut self,
+        context: &WriteContext,
+        channel: ChannelId,
+        reason: &str,
+    ) -> Result<ChannelRecord> {
         self.own_channel(context.tenant, channel)?;
         self.disconnect(channel, reason, context.stamp())?;
         read_channel(self.connection, context.tenant, channel)
@@ -232,14 +241,14 @@ impl Transaction<'_, '_> {
             .query_map([], |row| row.get(0).map(rows::channel_id))?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for channel in connected {
-            self.disconnect(channel, reason, Stamp { actor: Context::SYSTEM, at })?;
+            self.disconnect(channel, reason, LogStamp { actor: WriteContext::SYSTEM, at })?;
         }
         Ok(())
     }
 
     pub(super) fn seen_channels(&mut self, channels: &[ChannelId], lease: Duration, at: Timestamp) -> Result<()> {
         for channel in channels {
-            let line = match self.line(*channel) {
+            let line = match self.cached_channel(*channel) {
                 Ok(line) if line.connected => line,
                 Ok(_) | Err(Error::NotFound) => continue,
                 Err(error) => return Err(error),
@@ -249,28 +258,28 @@ impl Transaction<'_, '_> {
                 .execute([line.no, at.millis()])?;
             let Some(runtime) = line.runtime else { continue };
             let actor = entry::runtime_actor(runtime);
-            let stamp = Stamp { actor: &actor, at };
-            match self.heard(runtime, stamp) {
+            let stamp = LogStamp { actor: &actor, at };
+            match self.runtime_seen(runtime, stamp) {
                 Ok(()) | Err(Error::RuntimeEnded(_)) => {}
                 Err(error) => return Err(error),
             }
             for row in self.cache.claims(runtime) {
                 let Some(hot) = self.live_at(row, at)? else { continue };
                 if hot.channel == Some(*channel) {
-                    self.step(&hot, &Command::Renew { runtime, lease }, stamp, Written::default())?;
+                    self.step(&hot, &RunCommand::Renew { runtime, lease }, stamp, TransitionWrites::default())?;
                 }
             }
         }
         Ok(())
     }
 
-    pub(super) fn channel_message(&mut self, context: &Context, channel: ChannelId, message: &Json) -> Result<()> {
+    pub(super) fn channel_message(&mut self, context: &WriteContext, channel: ChannelId, message: &Json) -> Result<()> {
         self.own_channel(context.tenant, channel)?;
         self.log_channel(channel, context.stamp(), &entry::channel::message(channel, message))
     }
 
-    fn own_channel(&mut self, tenant: TenantId, channel: ChannelId) -> Result<Line> {
-        let line = self.line(channel)?;
+    fn own_channel(&mut self, tenant: TenantId, channel: ChannelId) -> Result<CachedChannel> {
+        let line = self.cached_channel(channel)?;
         if line.tenant == tenant { Ok(line) } else { Err(Error::NotFound) }
     }
 
@@ -303,7 +312,7 @@ impl Transaction<'_, '_> {
                 self.connection.prepare_cached(&format!("delete from {table} where channel = ?1"))?.execute([no])?;
             }
             self.connection.prepare_cached("delete from channels where no = ?1")?.execute([no])?;
-            self.directory.forget_line(*id);
+            self.directory.forget_channel(*id);
         }
         if !old.is_empty() {
             self.connection.execute(
@@ -344,10 +353,10 @@ impl Transaction<'_, '_> {
     }
 }
 
-pub(super) fn read_channel(connection: &Connection, tenant: TenantId, channel: ChannelId) -> Result<Channel> {
+pub(super) fn read_channel(connection: &Connection, tenant: TenantId, channel: ChannelId) -> Result<ChannelRecord> {
     connection
         .prepare_cached(&format!("select {CHANNEL}, {HEAD} from channels c where c.id = ?1 and c.tenant = ?2"))?
-        .query_row([Key16(channel.uuid()), Key16(tenant.uuid())], self::channel)
+        .query_row([IdBytes(channel.uuid()), IdBytes(tenant.uuid())], self::channel)
         .optional()?
         .ok_or(Error::NotFound)
 }
@@ -356,9 +365,9 @@ pub(super) fn channels(
     connection: &Connection,
     tenant: TenantId,
     filter: &ChannelFilter,
-    page: &Page,
-) -> Result<Listed<Channel>> {
-    let (tenant, agent) = (Key16(tenant.uuid()), filter.agent.map(|agent| Key16(agent.uuid())));
+    page: &Pagination,
+) -> Result<ListPage<ChannelRecord>> {
+    let (tenant, agent) = (IdBytes(tenant.uuid()), filter.agent.map(|agent| IdBytes(agent.uuid())));
     let (before, limit) = (lists::before(page)?, lists::one_more(page));
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
     // A literal: a partial index is only used when its condition is plain to see.
@@ -388,7 +397,7 @@ pub(super) fn channel_events(
             "select c.no, c.event_floor, {LAST_EVENT}, t.no from channels c cross join tenants t on t.id = c.tenant
              where c.id = ?1 and c.tenant = ?2"
         ))?
-        .query_row([Key16(channel.uuid()), Key16(tenant.uuid())], |row| {
+        .query_row([IdBytes(channel.uuid()), IdBytes(tenant.uuid())], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
         })
         .optional()?
@@ -407,10 +416,10 @@ pub(super) fn channel_events(
 }
 
 /// Reads [`CHANNEL`] and [`HEAD`].
-fn channel(row: &Row<'_>) -> rusqlite::Result<Channel> {
+fn channel(row: &Row<'_>) -> rusqlite::Result<ChannelRecord> {
     let transport = Transport::from_text(&row.get::<_, String>(2)?);
     let peer_role = PeerRole::from_text(&row.get::<_, String>(3)?);
-    Ok(Channel {
+    Ok(ChannelRecord {
         id: rows::channel_id(row.get(0)?),
         tenant: rows::tenant_id(row.get(1)?),
         transport: transport.ok_or_else(|| rows::corrupt(2, "an unknown transport"))?,

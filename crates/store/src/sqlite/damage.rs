@@ -2,22 +2,22 @@
 
 use attache_protocol::{
     Timestamp,
-    rules::run::{Command, FailureCode},
+    rules::run::{FailureCode, RunCommand},
 };
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
-    journal::{Stamp, Written},
-    rows::{self, Hot},
-    writer::Transaction,
+    journal::{LogStamp, TransitionWrites},
+    rows::{self, RunState},
+    writer::WriteTransaction,
 };
-use crate::{Context, Result, entry, outcome, record::RunRecord};
+use crate::{Result, WriteContext, entry, outcome, record::RunRecord};
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
+impl WriteTransaction<'_, '_> {
     /// A live run. None when its row is damaged: then it has been ended.
-    pub(super) fn live_at(&mut self, row: i64, at: Timestamp) -> Result<Option<Hot>> {
+    pub(super) fn live_at(&mut self, row: i64, at: Timestamp) -> Result<Option<RunState>> {
         let hot = self.readable_hot(row)?;
         if hot.is_none() {
             self.end_damaged(row, at)?;
@@ -26,11 +26,11 @@ impl Transaction<'_, '_> {
     }
 
     /// A run as the rules see it, or none when its row is damaged.
-    pub(super) fn readable_hot(&self, row: i64) -> Result<Option<Hot>> {
+    pub(super) fn readable_hot(&self, row: i64) -> Result<Option<RunState>> {
         let read = self
             .connection
-            .prepare_cached(&format!("select {} from task_runs where id = ?1", rows::HOT))?
-            .query_row([row], rows::hot);
+            .prepare_cached(&format!("select {} from task_runs where id = ?1", rows::RUN_STATE))?
+            .query_row([row], rows::run_state);
         Ok(rows::readable("task_runs", row, read)?)
     }
 
@@ -50,12 +50,12 @@ impl Transaction<'_, '_> {
     /// `task.damaged {"task_run_id"}` in the tenant's log only.
     pub(super) fn end_damaged(&mut self, row: i64, at: Timestamp) -> Result<()> {
         tracing::error!(row, "a run that has not ended is damaged; it is failed");
-        let (stamp, result) = (Stamp { actor: Context::SYSTEM, at }, outcome::damaged());
+        let (stamp, result) = (LogStamp { actor: WriteContext::SYSTEM, at }, outcome::damaged());
         if let Some(hot) = self.readable_hot(row)? {
             // Whom to tell stands with what was asked.
-            let hot = Hot { calls_back: false, ..hot };
-            let halt = Command::Halt { code: FailureCode::TaskFailed };
-            let written = Written { result: Some(&result), ..Written::default() };
+            let hot = RunState { calls_back: false, ..hot };
+            let halt = RunCommand::Halt { code: FailureCode::TaskFailed };
+            let written = TransitionWrites { result: Some(&result), ..TransitionWrites::default() };
             return self.step(&hot, &halt, stamp, written).map(drop);
         }
         self.cache.forget_row(row);

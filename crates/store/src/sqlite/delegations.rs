@@ -1,19 +1,19 @@
 //! Delegations as daemons publish them.
 
 use async_trait::async_trait;
-use attache_protocol::{DelegationId, TenantId, Timestamp, rules::delegation::Status};
+use attache_protocol::{DelegationId, TenantId, Timestamp, rules::delegation::DelegationStatus};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::{
-    Sqlite, lists,
-    rows::{self, Key16},
-    writer::Transaction,
+    SqliteStore, lists,
+    rows::{self, IdBytes},
+    writer::WriteTransaction,
 };
 use crate::{
-    Context, Delegations, Error, Result, entry,
+    DelegationStore, Error, Result, WriteContext, entry,
     record::{
-        Listed, Page,
-        delegation::{Delegation, DelegationFilter, NewDelegation},
+        ListPage, Pagination,
+        delegation::{DelegationFilter, DelegationRecord, NewDelegation},
     },
 };
 
@@ -21,14 +21,14 @@ use crate::{
 const DELEGATION: &str =
     "d.uid, d.tenant, d.owner, d.status, d.shown, d.cancel_requested, d.updated from delegations d";
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
-    fn publish_delegation(&mut self, context: &Context, new: NewDelegation) -> Result<Delegation> {
+impl WriteTransaction<'_, '_> {
+    fn publish_delegation(&mut self, context: &WriteContext, new: NewDelegation) -> Result<DelegationRecord> {
         let before = self
             .connection
             .prepare_cached(&format!("select {DELEGATION} where d.uid = ?1"))?
-            .query_row([Key16(new.id.uuid())], delegation)
+            .query_row([IdBytes(new.id.uuid())], delegation)
             .optional()?;
         match &before {
             Some(before) if before.tenant != context.tenant || before.owner != new.owner => {
@@ -39,7 +39,7 @@ impl Transaction<'_, '_> {
         }
         let is_changed = before.as_ref().is_none_or(|before| before.status != new.status);
         let cancel_requested = before.is_some_and(|before| before.cancel_requested);
-        let delegation = new.made(context.tenant, cancel_requested, context.at);
+        let delegation = new.from_new(context.tenant, cancel_requested, context.at);
         self.connection
             .prepare_cached(
                 "insert into delegations (uid, tenant, owner, status, shown, cancel_requested, updated)
@@ -48,8 +48,8 @@ impl Transaction<'_, '_> {
                     updated = excluded.updated",
             )?
             .execute(params![
-                Key16(delegation.id.uuid()),
-                Key16(delegation.tenant.uuid()),
+                IdBytes(delegation.id.uuid()),
+                IdBytes(delegation.tenant.uuid()),
                 delegation.owner,
                 delegation.status.as_str(),
                 delegation.shown.get(),
@@ -63,16 +63,16 @@ impl Transaction<'_, '_> {
         Ok(delegation)
     }
 
-    fn cancel_delegation(&mut self, context: &Context, id: DelegationId) -> Result<Delegation> {
+    fn cancel_delegation(&mut self, context: &WriteContext, id: DelegationId) -> Result<DelegationRecord> {
         let before = read_delegation(self.connection, context.tenant, id)?;
         if before.status.has_ended() || before.cancel_requested {
             return Ok(before);
         }
         self.connection
             .prepare_cached("update delegations set cancel_requested = 1 where uid = ?1")?
-            .execute([Key16(id.uuid())])?;
+            .execute([IdBytes(id.uuid())])?;
         self.log(context.tenant, context.stamp(), &entry::delegation::cancel_requested(id), None)?;
-        Ok(Delegation { cancel_requested: true, ..before })
+        Ok(DelegationRecord { cancel_requested: true, ..before })
     }
 
     /// Forgets those that have ended and are old.
@@ -87,10 +87,10 @@ impl Transaction<'_, '_> {
     }
 }
 
-fn read_delegation(connection: &Connection, tenant: TenantId, id: DelegationId) -> Result<Delegation> {
+fn read_delegation(connection: &Connection, tenant: TenantId, id: DelegationId) -> Result<DelegationRecord> {
     connection
         .prepare_cached(&format!("select {DELEGATION} where d.uid = ?1 and d.tenant = ?2"))?
-        .query_row([Key16(id.uuid()), Key16(tenant.uuid())], delegation)
+        .query_row([IdBytes(id.uuid()), IdBytes(tenant.uuid())], delegation)
         .optional()?
         .ok_or(Error::NotFound)
 }
@@ -99,9 +99,9 @@ fn delegations(
     connection: &Connection,
     tenant: TenantId,
     filter: &DelegationFilter,
-    page: &Page,
-) -> Result<Listed<Delegation>> {
-    let tenant = Key16(tenant.uuid());
+    page: &Pagination,
+) -> Result<ListPage<DelegationRecord>> {
+    let tenant = IdBytes(tenant.uuid());
     let (before, limit) = (lists::before(page)?, lists::one_more(page));
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
     let mut condition = "";
@@ -114,11 +114,11 @@ fn delegations(
 }
 
 /// Reads [`DELEGATION`].
-fn delegation(row: &Row<'_>) -> rusqlite::Result<Delegation> {
+fn delegation(row: &Row<'_>) -> rusqlite::Result<DelegationRecord> {
     let said = row.get_ref(3)?.as_str()?;
-    let status = Status::ALL.into_iter().find(|status| status.as_str() == said);
+    let status = DelegationStatus::ALL.into_iter().find(|status| status.as_str() == said);
     let status = status.ok_or_else(|| rows::corrupt(3, "an unknown status of a delegation"))?;
-    Ok(Delegation {
+    Ok(DelegationRecord {
         id: rows::delegation_id(row.get(0)?),
         tenant: rows::tenant_id(row.get(1)?),
         owner: row.get(2)?,
@@ -129,23 +129,28 @@ fn delegation(row: &Row<'_>) -> rusqlite::Result<Delegation> {
     })
 }
 
-// === impl Sqlite ===
+// === impl SqliteStore ===
 
 #[async_trait]
-impl Delegations for Sqlite {
-    async fn publish_delegation(&self, context: Context, delegation: NewDelegation) -> Result<Delegation> {
+impl DelegationStore for SqliteStore {
+    async fn publish_delegation(&self, context: WriteContext, delegation: NewDelegation) -> Result<DelegationRecord> {
         self.write(move |transaction| transaction.publish_delegation(&context, delegation)).await
     }
 
-    async fn delegation(&self, tenant: TenantId, delegation: DelegationId) -> Result<Delegation> {
+    async fn delegation(&self, tenant: TenantId, delegation: DelegationId) -> Result<DelegationRecord> {
         self.read(move |connection| read_delegation(connection, tenant, delegation)).await
     }
 
-    async fn delegations(&self, tenant: TenantId, filter: DelegationFilter, page: Page) -> Result<Listed<Delegation>> {
+    async fn delegations(
+        &self,
+        tenant: TenantId,
+        filter: DelegationFilter,
+        page: Pagination,
+    ) -> Result<ListPage<DelegationRecord>> {
         self.read(move |connection| delegations(connection, tenant, &filter, &page)).await
     }
 
-    async fn cancel_delegation(&self, context: Context, delegation: DelegationId) -> Result<Delegation> {
+    async fn cancel_delegation(&self, context: WriteContext, delegation: DelegationId) -> Result<DelegationRecord> {
         self.write(move |transaction| transaction.cancel_delegation(&context, delegation)).await
     }
 }

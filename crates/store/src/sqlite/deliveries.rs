@@ -8,18 +8,18 @@ use attache_protocol::{
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::{
-    Sqlite,
-    journal::Stamp,
+    SqliteStore,
+    journal::LogStamp,
     lists,
-    packed::Request,
-    rows::{self, Hot, Key16},
-    writer::Transaction,
+    packed_state::StoredRequest,
+    rows::{self, IdBytes, RunState},
+    writer::WriteTransaction,
 };
 use crate::{
-    Context, Deliveries, Error, Result, Woken, entry,
+    DeliveryStore, Error, Result, WakeHint, WriteContext, entry,
     record::{
-        Listed, Page,
-        delivery::{Attempt, Delivery, DeliveryFilter, Next},
+        ListPage, Pagination,
+        delivery::{AttemptDecision, DeliveryAttempt, DeliveryFilter, DeliveryRecord},
     },
 };
 
@@ -27,40 +27,42 @@ use crate::{
 const DELIVERY: &str = "d.id, d.tenant, d.run, d.permission, d.url, d.state, d.attempts, d.next, d.last_at, \
      d.last_status, d.last_error, d.created, d.delivered, d.config, d.seq from deliveries d";
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
+impl WriteTransaction<'_, '_> {
     /// Notes whom an ended run calls back.
-    pub(super) fn call_back(&mut self, hot: &Hot, at: Timestamp) -> Result<()> {
+    pub(super) fn call_back(&mut self, hot: &RunState, at: Timestamp) -> Result<()> {
         if !hot.calls_back {
             return Ok(());
         }
-        let request: Request<'_> = self
+        let request: StoredRequest<'_> = self
             .connection
             .prepare_cached("select request from task_runs where id = ?1")?
             .query_row([hot.row], |row| row.get(0))?;
         match request.callback {
-            Some(callback) => self.deliver(&Delivery::due(hot.tenant, hot.id, None, callback.into_owned().url, at)),
+            Some(callback) => {
+                self.deliver(&DeliveryRecord::due(hot.tenant, hot.id, None, callback.into_owned().url, at))
+            }
             None => Ok(()),
         }
     }
 
     /// Notes whom a permission that waits for a person is told to.
-    pub(super) fn notify(&mut self, hot: &Hot, permission: PermissionId, url: &str, at: Timestamp) -> Result<()> {
-        self.deliver(&Delivery::due(hot.tenant, hot.id, Some(permission), url.to_owned(), at))
+    pub(super) fn notify(&mut self, hot: &RunState, permission: PermissionId, url: &str, at: Timestamp) -> Result<()> {
+        self.deliver(&DeliveryRecord::due(hot.tenant, hot.id, Some(permission), url.to_owned(), at))
     }
 
-    pub(super) fn deliver(&mut self, delivery: &Delivery) -> Result<()> {
+    pub(super) fn deliver(&mut self, delivery: &DeliveryRecord) -> Result<()> {
         self.connection
             .prepare_cached(
                 "insert into deliveries (id, tenant, run, permission, url, state, next, created, config, seq)
                  values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             )?
             .execute(params![
-                Key16(delivery.id.uuid()),
-                Key16(delivery.tenant.uuid()),
-                Key16(delivery.run.uuid()),
-                delivery.permission.map(|permission| Key16(permission.uuid())),
+                IdBytes(delivery.id.uuid()),
+                IdBytes(delivery.tenant.uuid()),
+                IdBytes(delivery.run.uuid()),
+                delivery.permission.map(|permission| IdBytes(permission.uuid())),
                 delivery.url,
                 state_text(delivery.state),
                 delivery.next_at.map(Timestamp::millis),
@@ -68,15 +70,21 @@ impl Transaction<'_, '_> {
                 delivery.config,
                 delivery.seq,
             ])?;
-        self.woken.push(Woken::Deliveries);
+        self.woken.push(WakeHint::Deliveries);
         Ok(())
     }
 
-    fn record_attempt(&mut self, id: DeliveryId, number: i64, attempt: Attempt, next: Next) -> Result<Delivery> {
+    fn record_attempt(
+        &mut self,
+        id: DeliveryId,
+        number: i64,
+        attempt: DeliveryAttempt,
+        next: AttemptDecision,
+    ) -> Result<DeliveryRecord> {
         let before = self
             .connection
             .prepare_cached(&format!("select {DELIVERY} where d.id = ?1"))?
-            .query_row([Key16(id.uuid())], delivery)
+            .query_row([IdBytes(id.uuid())], delivery)
             .optional()?
             .ok_or(Error::NotFound)?;
         if before.state != DeliveryState::Pending || number != before.attempts + 1 {
@@ -85,26 +93,26 @@ impl Transaction<'_, '_> {
         let after = before.tried(attempt.clone(), next);
         self.update_delivery(&after)?;
         let row = match next {
-            Next::Delivered => Some(entry::people::delivery_delivered(&after, &attempt)),
-            Next::GiveUp => Some(entry::people::delivery_failed(&after, &attempt)),
-            Next::RetryAt(_) => None,
+            AttemptDecision::Delivered => Some(entry::user::delivery_delivered(&after, &attempt)),
+            AttemptDecision::GiveUp => Some(entry::user::delivery_failed(&after, &attempt)),
+            AttemptDecision::RetryAt(_) => None,
         };
         if let Some(row) = row {
-            self.log(after.tenant, Stamp { actor: Context::SYSTEM, at: attempt.at }, &row, None)?;
+            self.log(after.tenant, LogStamp { actor: WriteContext::SYSTEM, at: attempt.at }, &row, None)?;
         }
         Ok(after)
     }
 
-    fn resend_delivery(&mut self, context: &Context, id: DeliveryId) -> Result<Delivery> {
+    fn resend_delivery(&mut self, context: &WriteContext, id: DeliveryId) -> Result<DeliveryRecord> {
         let before = read_delivery(self.connection, context.tenant, id)?;
-        let after = Delivery { state: DeliveryState::Pending, next_at: Some(context.at), ..before };
+        let after = DeliveryRecord { state: DeliveryState::Pending, next_at: Some(context.at), ..before };
         self.update_delivery(&after)?;
-        self.log(context.tenant, context.stamp(), &entry::people::delivery_resent(&after), None)?;
-        self.woken.push(Woken::Deliveries);
+        self.log(context.tenant, context.stamp(), &entry::user::delivery_resent(&after), None)?;
+        self.woken.push(WakeHint::Deliveries);
         Ok(after)
     }
 
-    fn update_delivery(&self, delivery: &Delivery) -> Result<()> {
+    fn update_delivery(&self, delivery: &DeliveryRecord) -> Result<()> {
         let last = delivery.last.as_ref();
         self.connection
             .prepare_cached(
@@ -113,7 +121,7 @@ impl Transaction<'_, '_> {
                  where id = ?1",
             )?
             .execute(params![
-                Key16(delivery.id.uuid()),
+                IdBytes(delivery.id.uuid()),
                 state_text(delivery.state),
                 delivery.attempts,
                 delivery.next_at.map(Timestamp::millis),
@@ -134,7 +142,7 @@ impl Transaction<'_, '_> {
     }
 }
 
-fn due_deliveries(connection: &Connection, at: Timestamp, limit: usize) -> Result<Vec<Delivery>> {
+fn due_deliveries(connection: &Connection, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     Ok(connection
         .prepare_cached(&format!(
@@ -145,10 +153,10 @@ fn due_deliveries(connection: &Connection, at: Timestamp, limit: usize) -> Resul
         .collect::<rusqlite::Result<_>>()?)
 }
 
-fn read_delivery(connection: &Connection, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
+fn read_delivery(connection: &Connection, tenant: TenantId, id: DeliveryId) -> Result<DeliveryRecord> {
     connection
         .prepare_cached(&format!("select {DELIVERY} where d.id = ?1 and d.tenant = ?2"))?
-        .query_row([Key16(id.uuid()), Key16(tenant.uuid())], delivery)
+        .query_row([IdBytes(id.uuid()), IdBytes(tenant.uuid())], delivery)
         .optional()?
         .ok_or(Error::NotFound)
 }
@@ -157,10 +165,10 @@ fn deliveries(
     connection: &Connection,
     tenant: TenantId,
     filter: &DeliveryFilter,
-    page: &Page,
-) -> Result<Listed<Delivery>> {
-    let run = filter.run.map(|run: RunId| Key16(run.uuid()));
-    let tenant = Key16(tenant.uuid());
+    page: &Pagination,
+) -> Result<ListPage<DeliveryRecord>> {
+    let run = filter.run.map(|run: RunId| IdBytes(run.uuid()));
+    let tenant = IdBytes(tenant.uuid());
     let (before, limit) = (lists::before(page)?, lists::one_more(page));
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
     let mut conditions = String::new();
@@ -185,7 +193,7 @@ const fn state_text(state: DeliveryState) -> &'static str {
 }
 
 /// Reads [`DELIVERY`].
-fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
+fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRecord> {
     let state = match row.get_ref(5)?.as_str()? {
         "pending" => DeliveryState::Pending,
         "delivered" => DeliveryState::Delivered,
@@ -200,10 +208,10 @@ fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
         (None, None) => DeliveryKind::RunEnded,
     };
     let last = match rows::maybe_time(row, 8)? {
-        Some(at) => Some(Attempt { at, status: row.get(9)?, error: row.get(10)? }),
+        Some(at) => Some(DeliveryAttempt { at, status: row.get(9)?, error: row.get(10)? }),
         None => None,
     };
-    Ok(Delivery {
+    Ok(DeliveryRecord {
         id: rows::delivery_id(row.get(0)?),
         tenant: rows::tenant_id(row.get(1)?),
         kind,
@@ -221,11 +229,11 @@ fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
     })
 }
 
-// === impl Sqlite ===
+// === impl SqliteStore ===
 
 #[async_trait]
-impl Deliveries for Sqlite {
-    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<Delivery>> {
+impl DeliveryStore for SqliteStore {
+    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>> {
         self.read(move |connection| due_deliveries(connection, at, limit)).await
     }
 
@@ -233,21 +241,26 @@ impl Deliveries for Sqlite {
         &self,
         delivery: DeliveryId,
         number: i64,
-        attempt: Attempt,
-        next: Next,
-    ) -> Result<Delivery> {
+        attempt: DeliveryAttempt,
+        next: AttemptDecision,
+    ) -> Result<DeliveryRecord> {
         self.write(move |transaction| transaction.record_attempt(delivery, number, attempt, next)).await
     }
 
-    async fn resend_delivery(&self, context: Context, delivery: DeliveryId) -> Result<Delivery> {
+    async fn resend_delivery(&self, context: WriteContext, delivery: DeliveryId) -> Result<DeliveryRecord> {
         self.write(move |transaction| transaction.resend_delivery(&context, delivery)).await
     }
 
-    async fn delivery(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Delivery> {
+    async fn delivery(&self, tenant: TenantId, delivery: DeliveryId) -> Result<DeliveryRecord> {
         self.read(move |connection| read_delivery(connection, tenant, delivery)).await
     }
 
-    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter, page: Page) -> Result<Listed<Delivery>> {
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        page: Pagination,
+    ) -> Result<ListPage<DeliveryRecord>> {
         self.read(move |connection| deliveries(connection, tenant, &filter, &page)).await
     }
 }

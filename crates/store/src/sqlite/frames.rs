@@ -4,13 +4,13 @@ use attache_protocol::{ChannelId, RunId, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
-    directory::Line,
-    rows::{self, Key16},
-    writer::Transaction,
+    lookup_cache::CachedChannel,
+    rows::{self, IdBytes},
+    writer::WriteTransaction,
 };
 use crate::{
-    Error, MAX_FRAMES, Result, Woken,
-    record::channel::{Follow, Frame, Frames, NewFollow},
+    Error, MAX_FRAMES, Result, WakeHint,
+    record::channel::{FollowRecord, Frame, NewFollow, OutboxFrames},
 };
 
 /// Room for a seq in the key of a frame.
@@ -29,69 +29,69 @@ const FOLLOW: &str = "select c.id, r.uid, f.message, f.pushed from follows f \
      cross join channels c on c.no = f.channel cross join task_runs r on r.id = f.run";
 
 /// A frame as its row has it.
-struct Stored {
+struct FrameRow {
     kind: i64,
     subject: uuid::Uuid,
     number: Option<i64>,
     input: Option<uuid::Uuid>,
 }
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
-    pub(super) fn line(&mut self, channel: ChannelId) -> Result<Line> {
-        self.directory.line(self.connection, channel)
+impl WriteTransaction<'_, '_> {
+    pub(super) fn cached_channel(&mut self, channel: ChannelId) -> Result<CachedChannel> {
+        self.directory.channel(self.connection, channel)
     }
 
     /// Leaves a frame for a channel's peer.
-    pub(super) fn tell(&mut self, channel: ChannelId, frame: Frame) -> Result<()> {
-        let mut line = self.line(channel)?;
+    pub(super) fn add_frame(&mut self, channel: ChannelId, frame: Frame) -> Result<()> {
+        let mut line = self.cached_channel(channel)?;
         line.head += 1;
-        let Stored { kind, subject, number, input } = Stored::of(frame);
+        let FrameRow { kind, subject, number, input } = FrameRow::of(frame);
         self.connection
             .prepare_cached(
                 "insert into channel_frames (key, kind, subject, number, input) values (?1, ?2, ?3, ?4, ?5)",
             )?
-            .execute(params![key(line.no, line.head), kind, Key16(subject), number, input.map(Key16)])?;
+            .execute(params![key(line.no, line.head), kind, IdBytes(subject), number, input.map(IdBytes)])?;
         if line.head - line.floor > MAX_FRAMES {
             line = self.raise_floor(line, line.head - MAX_FRAMES)?;
         }
-        self.directory.set_line(channel, line);
-        self.woken.push(Woken::Channel(channel));
+        self.directory.set_channel(channel, line);
+        self.woken.push(WakeHint::Channel(channel));
         Ok(())
     }
 
     pub(super) fn acknowledge(&mut self, channel: ChannelId, seq: i64) -> Result<()> {
-        let line = self.line(channel)?;
+        let line = self.cached_channel(channel)?;
         let seq = seq.min(line.head);
         if seq > line.floor {
             let line = self.raise_floor(line, seq)?;
-            self.directory.set_line(channel, line);
+            self.directory.set_channel(channel, line);
         }
         Ok(())
     }
 
     /// Frames up to this seq need not be sent any more.
-    pub(super) fn raise_floor(&self, line: Line, seq: i64) -> Result<Line> {
+    pub(super) fn raise_floor(&self, line: CachedChannel, seq: i64) -> Result<CachedChannel> {
         self.connection
             .prepare_cached("delete from channel_frames where key between ?1 and ?2")?
             .execute([key(line.no, 0), key(line.no, seq)])?;
         self.connection.prepare_cached("update channels set floor = ?2 where no = ?1")?.execute([line.no, seq])?;
-        Ok(Line { floor: seq, ..line })
+        Ok(CachedChannel { floor: seq, ..line })
     }
 
     /// Whether a channel can follow a new run: one of the tenant that was not superseded.
-    pub(super) fn able_to_follow(&mut self, tenant: TenantId, channel: ChannelId) -> Result<Line> {
-        let line = self.line(channel)?;
+    pub(super) fn able_to_follow(&mut self, tenant: TenantId, channel: ChannelId) -> Result<CachedChannel> {
+        let line = self.cached_channel(channel)?;
         if line.tenant == tenant && !line.superseded { Ok(line) } else { Err(Error::NotFound) }
     }
 
     pub(super) fn follow(&mut self, run: i64, new: &NewFollow) -> Result<()> {
-        let line = self.line(new.channel)?;
+        let line = self.cached_channel(new.channel)?;
         self.connection
             .prepare_cached("insert or replace into follows (run, channel, message) values (?1, ?2, ?3)")?
             .execute(params![run, line.no, new.message])?;
-        self.woken.push(Woken::Channel(new.channel));
+        self.woken.push(WakeHint::Channel(new.channel));
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl Transaction<'_, '_> {
                     cross join channels c on c.no = f.channel cross join channels n on n.id = ?2
                  where r.uid = ?1 and c.no <> n.no and c.principal = n.principal",
             )?
-            .query_row([Key16(run.uuid()), Key16(new.channel.uuid())], |row| row.get(0))
+            .query_row([IdBytes(run.uuid()), IdBytes(new.channel.uuid())], |row| row.get(0))
             .optional()?;
         match moves {
             Some(row) => self.follow(row, new),
@@ -113,30 +113,36 @@ impl Transaction<'_, '_> {
         }
     }
 
-    pub(super) fn push_events(&mut self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow> {
+    pub(super) fn push_events(
+        &mut self,
+        channel: ChannelId,
+        run: RunId,
+        upto: i64,
+        limit: usize,
+    ) -> Result<FollowRecord> {
         let follow = follower(self.connection, run)?.filter(|follow| follow.channel == channel);
         let follow = follow.ok_or(Error::NotFound)?;
-        let hot = self.hot(run)?;
+        let hot = self.run_state(run)?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let to = upto.min(hot.last_seq).min(follow.pushed.saturating_add(limit));
         if to <= follow.pushed {
             return Ok(follow);
         }
         for seq in follow.pushed + 1..=to {
-            self.tell(channel, Frame::Event { run, seq })?;
+            self.add_frame(channel, Frame::Event { run, seq })?;
         }
         let done = hot.state.status().is_terminal() && to == hot.last_seq;
         self.connection
             .prepare_cached("update follows set pushed = ?2, done = ?3 where run = ?1")?
             .execute(params![hot.row, to, done])?;
-        Ok(Follow { pushed: to, ..follow })
+        Ok(FollowRecord { pushed: to, ..follow })
     }
 }
 
-pub(super) fn frames(connection: &Connection, channel: ChannelId, after: i64, limit: usize) -> Result<Frames> {
+pub(super) fn frames(connection: &Connection, channel: ChannelId, after: i64, limit: usize) -> Result<OutboxFrames> {
     let (no, floor, head): (i64, i64, i64) = connection
         .prepare_cached(&format!("select c.no, c.floor, {HEAD} from channels c where c.id = ?1"))?
-        .query_row([Key16(channel.uuid())], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .query_row([IdBytes(channel.uuid())], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()?
         .ok_or(Error::NotFound)?;
     let from = after.max(floor).min(LAST_SEQ);
@@ -148,11 +154,11 @@ pub(super) fn frames(connection: &Connection, channel: ChannelId, after: i64, li
         )?
         .query_map([key(no, from), key(no, LAST_SEQ), limit], frame)?
         .collect::<rusqlite::Result<_>>()?;
-    Ok(Frames { frames, floor, head })
+    Ok(OutboxFrames { frames, floor, head })
 }
 
 /// In order, from above the floor.
-pub(super) fn all_frames(connection: &Connection, line: &Line) -> Result<Vec<(i64, Frame)>> {
+pub(super) fn all_frames(connection: &Connection, line: &CachedChannel) -> Result<Vec<(i64, Frame)>> {
     Ok(connection
         .prepare_cached(
             "select key & 0xfffffffff, kind, subject, number, input from channel_frames
@@ -162,10 +168,10 @@ pub(super) fn all_frames(connection: &Connection, line: &Line) -> Result<Vec<(i6
         .collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn follows(connection: &Connection, channel: ChannelId) -> Result<Vec<Follow>> {
+pub(super) fn follows(connection: &Connection, channel: ChannelId) -> Result<Vec<FollowRecord>> {
     let no: i64 = connection
         .prepare_cached("select no from channels where id = ?1")?
-        .query_row([Key16(channel.uuid())], |row| row.get(0))
+        .query_row([IdBytes(channel.uuid())], |row| row.get(0))
         .optional()?
         .ok_or(Error::NotFound)?;
     Ok(connection
@@ -174,16 +180,16 @@ pub(super) fn follows(connection: &Connection, channel: ChannelId) -> Result<Vec
         .collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn follower(connection: &Connection, run: RunId) -> Result<Option<Follow>> {
+pub(super) fn follower(connection: &Connection, run: RunId) -> Result<Option<FollowRecord>> {
     Ok(connection
         .prepare_cached(&format!("{FOLLOW} where f.run = (select id from task_runs where uid = ?1)"))?
-        .query_row([Key16(run.uuid())], follow)
+        .query_row([IdBytes(run.uuid())], follow)
         .optional()?)
 }
 
 /// Reads [`FOLLOW`].
-fn follow(row: &Row<'_>) -> rusqlite::Result<Follow> {
-    Ok(Follow {
+fn follow(row: &Row<'_>) -> rusqlite::Result<FollowRecord> {
+    Ok(FollowRecord {
         channel: rows::channel_id(row.get(0)?),
         run: rows::run_id(row.get(1)?),
         message: row.get(2)?,
@@ -197,7 +203,7 @@ pub(super) const fn key(channel: i64, seq: i64) -> i64 {
 }
 
 fn frame(row: &Row<'_>) -> rusqlite::Result<(i64, Frame)> {
-    let stored = Stored {
+    let stored = FrameRow {
         kind: row.get(1)?,
         subject: uuid::Uuid::from_bytes(row.get(2)?),
         number: row.get(3)?,
@@ -206,9 +212,9 @@ fn frame(row: &Row<'_>) -> rusqlite::Result<(i64, Frame)> {
     Ok((row.get(0)?, stored.frame().ok_or_else(|| rows::corrupt(1, "an unknown frame"))?))
 }
 
-// === impl Stored ===
+// === impl FrameRow ===
 
-impl Stored {
+impl FrameRow {
     fn of(frame: Frame) -> Self {
         let (kind, subject, number, input) = match frame {
             Frame::Execute { run, epoch } => (0, run.uuid(), Some(epoch), None),

@@ -2,20 +2,20 @@
 
 use attache_protocol::{
     AgentId, GrantId, RunId, TenantId, Timestamp,
-    rules::permission::{Grant, Reach, Scope, Subject, What},
+    rules::permission::{DecisionScope, GrantPattern, GrantReach, PermissionSubject, StandingGrant},
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
     lists,
-    rows::{self, Key16},
-    writer::Transaction,
+    rows::{self, IdBytes},
+    writer::WriteTransaction,
 };
 use crate::{
-    Context, Error, Result, entry,
+    Error, Result, WriteContext, entry,
     record::{
-        Listed, Page,
-        ask::{GrantRecord, Permission},
+        ListPage, Pagination,
+        worker_request::{GrantRecord, PermissionRecord},
     },
 };
 
@@ -23,29 +23,36 @@ use crate::{
 const GRANT: &str = "id, agent, approved, scope, run, conversation, tool_pattern, subject, channel, until, permission, \
      created_by, created, revoked, (select ended from task_runs where uid = run) from permission_grants";
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
+impl WriteTransaction<'_, '_> {
     /// Those of an agent that were not revoked and may concern the run, the oldest first: every grant is for one agent's work.
-    pub(super) fn grants_of(&self, agent: AgentId, run: RunId) -> Result<Vec<Grant>> {
+    pub(super) fn grants_of(&self, agent: AgentId, run: RunId) -> Result<Vec<StandingGrant>> {
         Ok(self
             .connection
             .prepare_cached(&format!(
                 "select {GRANT} where agent = ?1 and revoked is null and (run is null or run = ?2) order by no"
             ))?
-            .query_map([Key16(agent.uuid()), Key16(run.uuid())], |row| grant(row).map(|record| record.grant))?
+            .query_map([IdBytes(agent.uuid()), IdBytes(run.uuid())], |row| grant(row).map(|record| record.grant))?
             .collect::<rusqlite::Result<_>>()?)
     }
 
-    pub(super) fn insert_grant(&self, context: &Context, permission: &Permission, grant: &Grant) -> Result<()> {
+    pub(super) fn insert_grant(
+        &self,
+        context: &WriteContext,
+        permission: &PermissionRecord,
+        grant: &StandingGrant,
+    ) -> Result<()> {
         let (scope, run, conversation) = match grant.reach {
-            Reach::Run(run) => (Scope::Run, Some(Key16(run.uuid())), None),
-            Reach::Conversation { conversation, .. } => (Scope::Conversation, None, Some(Key16(conversation.uuid()))),
-            Reach::Agent(_) => (Scope::Agent, None, None),
+            GrantReach::Run(run) => (DecisionScope::Run, Some(IdBytes(run.uuid())), None),
+            GrantReach::Conversation { conversation, .. } => {
+                (DecisionScope::Conversation, None, Some(IdBytes(conversation.uuid())))
+            }
+            GrantReach::Agent(_) => (DecisionScope::Agent, None, None),
         };
         let (pattern, subject) = match &grant.what {
-            What::Tools(pattern) => (Some(pattern), None),
-            What::Subject(subject) => (None, Some(subject.0)),
+            GrantPattern::Tools(pattern) => (Some(pattern), None),
+            GrantPattern::Subject(subject) => (None, Some(subject.0)),
         };
         self.connection
             .prepare_cached(
@@ -54,51 +61,51 @@ impl Transaction<'_, '_> {
                  values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
             )?
             .execute(params![
-                Key16(grant.id.uuid()),
-                Key16(context.tenant.uuid()),
-                Key16(permission.agent.uuid()),
+                IdBytes(grant.id.uuid()),
+                IdBytes(context.tenant.uuid()),
+                IdBytes(permission.agent.uuid()),
                 grant.approved,
                 scope.as_str(),
                 run,
                 conversation,
                 pattern,
                 subject,
-                grant.channel.map(|channel| Key16(channel.uuid())),
+                grant.channel.map(|channel| IdBytes(channel.uuid())),
                 grant.until.map(Timestamp::millis),
-                Key16(permission.id.uuid()),
+                IdBytes(permission.id.uuid()),
                 context.actor,
                 context.at.millis(),
             ])?;
         Ok(())
     }
 
-    pub(super) fn revoke_grant(&mut self, context: &Context, id: GrantId) -> Result<GrantRecord> {
+    pub(super) fn revoke_grant(&mut self, context: &WriteContext, id: GrantId) -> Result<GrantRecord> {
         let record = self.grant(context.tenant, id)?;
         if record.revoked_at.is_some() {
             return Ok(record);
         }
         self.connection
             .prepare_cached("update permission_grants set revoked = ?2 where id = ?1")?
-            .execute(params![Key16(id.uuid()), context.at.millis()])?;
-        self.log(context.tenant, context.stamp(), &entry::ask::grant_revoked(id), None)?;
+            .execute(params![IdBytes(id.uuid()), context.at.millis()])?;
+        self.log(context.tenant, context.stamp(), &entry::worker_request::grant_revoked(id), None)?;
         self.grant(context.tenant, id)
     }
 
     fn grant(&self, tenant: TenantId, id: GrantId) -> Result<GrantRecord> {
         self.connection
             .prepare_cached(&format!("select {GRANT} where id = ?1 and tenant = ?2"))?
-            .query_row([Key16(id.uuid()), Key16(tenant.uuid())], grant)
+            .query_row([IdBytes(id.uuid()), IdBytes(tenant.uuid())], grant)
             .optional()?
             .ok_or(Error::NotFound)
     }
 }
 
-pub(super) fn grants(connection: &Connection, tenant: TenantId, page: &Page) -> Result<Listed<GrantRecord>> {
+pub(super) fn grants(connection: &Connection, tenant: TenantId, page: &Pagination) -> Result<ListPage<GrantRecord>> {
     lists::newest(
         connection,
         "no",
         &format!("{GRANT} where tenant = ?1 and no < ?2"),
-        &[&Key16(tenant.uuid()), &lists::before(page)?, &lists::one_more(page)],
+        &[&IdBytes(tenant.uuid()), &lists::before(page)?, &lists::one_more(page)],
         page,
         grant,
     )
@@ -107,19 +114,21 @@ pub(super) fn grants(connection: &Connection, tenant: TenantId, page: &Page) -> 
 /// Reads [`GRANT`].
 fn grant(row: &Row<'_>) -> rusqlite::Result<GrantRecord> {
     let agent = rows::agent_id(row.get(1)?);
-    let reach = match Scope::from_text(&row.get::<_, String>(3)?) {
-        Some(Scope::Run) => Reach::Run(rows::run_id(row.get(4)?)),
-        Some(Scope::Conversation) => Reach::Conversation { conversation: rows::conversation_id(row.get(5)?), agent },
-        Some(Scope::Agent) => Reach::Agent(agent),
-        Some(Scope::Once) | None => return Err(rows::corrupt(3, "an unknown scope of a grant")),
+    let reach = match DecisionScope::from_text(&row.get::<_, String>(3)?) {
+        Some(DecisionScope::Run) => GrantReach::Run(rows::run_id(row.get(4)?)),
+        Some(DecisionScope::Conversation) => {
+            GrantReach::Conversation { conversation: rows::conversation_id(row.get(5)?), agent }
+        }
+        Some(DecisionScope::Agent) => GrantReach::Agent(agent),
+        Some(DecisionScope::Once) | None => return Err(rows::corrupt(3, "an unknown scope of a grant")),
     };
     let what = match row.get::<_, Option<String>>(6)? {
-        Some(pattern) => What::Tools(pattern),
-        None => What::Subject(Subject(row.get(7)?)),
+        Some(pattern) => GrantPattern::Tools(pattern),
+        None => GrantPattern::Subject(PermissionSubject(row.get(7)?)),
     };
     let revoked_at = rows::maybe_time(row, 13)?;
     Ok(GrantRecord {
-        grant: Grant {
+        grant: StandingGrant {
             id: rows::grant_id(row.get(0)?),
             approved: row.get(2)?,
             reach,

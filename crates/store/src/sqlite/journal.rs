@@ -2,28 +2,28 @@
 
 use attache_protocol::{
     ChannelId, EventKind, Json, RunId, TenantId, Timestamp, log,
-    rules::run::{Command, Event, Phase, State, Transition, apply},
+    rules::run::{LifecycleEvent, RunCommand, RunLifecycle, RunPhase, RunTransition, apply},
 };
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
-    cache::Head,
-    packed::Packed,
-    rows::{self, Hot, Key16, Life, Whole},
-    writer::Transaction,
+    cache::LogHead,
+    packed_state::PackedState,
+    rows::{self, IdBytes, LoadedRun, LogPositions, RunState},
+    writer::WriteTransaction,
 };
 use crate::{
-    Error, Result, Woken,
-    entry::Entry,
+    Error, Result, WakeHint,
+    entry::LogEntry,
     outcome,
     record::{RunRecord, channel::Frame},
 };
 
 /// What a transition writes beside the state itself.
 #[derive(Debug, Default)]
-pub(super) struct Written<'a> {
+pub(super) struct TransitionWrites<'a> {
     /// The worker's or the caller's own log entry; the rules' entry is used when there is none.
-    pub(super) entry: Option<Entry>,
+    pub(super) entry: Option<LogEntry>,
     /// The worker's or the caller's own result, likewise.
     pub(super) result: Option<&'a Json>,
     pub(super) usage: Option<&'a Json>,
@@ -33,58 +33,65 @@ pub(super) struct Written<'a> {
 
 /// Who and when, for the log.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stamp<'a> {
+pub(super) struct LogStamp<'a> {
     pub(super) actor: &'a str,
     pub(super) at: Timestamp,
 }
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
+impl WriteTransaction<'_, '_> {
     /// Appends one row to the tenant's log and returns its seq. Every tenant has a head, so one without is unknown.
     pub(super) fn log(
         &mut self,
         tenant: TenantId,
-        stamp: Stamp<'_>,
-        (kind, data): &Entry,
+        stamp: LogStamp<'_>,
+        (kind, data): &LogEntry,
         run: Option<(RunId, i64)>,
     ) -> Result<i64> {
         let head = self.cache.head(tenant).ok_or(Error::NotFound)?;
         let seq = head.seq + 1;
         let (run, run_seq) = run.unzip();
-        let entry =
-            log::Entry { seq, at: stamp.at, actor: stamp.actor, kind: kind.as_str(), run, run_seq, data: data.get() };
+        let entry = log::ChainedFields {
+            seq,
+            at: stamp.at,
+            actor: stamp.actor,
+            kind: kind.as_str(),
+            run,
+            run_seq,
+            data: data.get(),
+        };
         let hash = entry.chain(&head.hash);
         self.statements.append_log.execute(params![
             head.keys.at(seq),
             stamp.at.millis(),
             stamp.actor,
             kind.as_str(),
-            run.map(|run| Key16(run.uuid())),
+            run.map(|run| IdBytes(run.uuid())),
             run_seq,
             data.get(),
             hash
         ])?;
-        self.cache.set_head(tenant, Head { seq, hash, ..head });
-        self.woken.push(Woken::Tenant(tenant));
+        self.cache.set_head(tenant, LogHead { seq, hash, ..head });
+        self.woken.push(WakeHint::Tenant(tenant));
         Ok(seq)
     }
 
-    pub(super) fn hot(&self, run: RunId) -> Result<Hot> {
+    pub(super) fn run_state(&self, run: RunId) -> Result<RunState> {
         if let Some(hot) = self.cache.held(run) {
             return Ok(hot.clone());
         }
         let read = self
             .connection
-            .prepare_cached(&format!("select {} from task_runs where uid = ?1", rows::HOT))?
-            .query_row([Key16(run.uuid())], rows::hot)
+            .prepare_cached(&format!("select {} from task_runs where uid = ?1", rows::RUN_STATE))?
+            .query_row([IdBytes(run.uuid())], rows::run_state)
             .optional();
         // To its worker, a run whose row is damaged is not there any more.
         rows::readable("task_runs", 0, read)?.flatten().ok_or(Error::NotFound)
     }
 
     /// The hot statements leave the agent's name to the directory.
-    pub(super) fn named(&mut self, mut whole: Whole) -> Result<Whole> {
+    pub(super) fn named(&mut self, mut whole: LoadedRun) -> Result<LoadedRun> {
         whole.record.agent_name.clone_from(&self.directory.agent(self.connection, whole.hot.agent)?.name);
         Ok(whole)
     }
@@ -100,7 +107,7 @@ impl Transaction<'_, '_> {
     }
 
     /// What the rules say; nothing is changed yet.
-    pub(super) fn judge(&self, hot: &Hot, command: &Command, at: Timestamp) -> Result<Transition> {
+    pub(super) fn judge(&self, hot: &RunState, command: &RunCommand, at: Timestamp) -> Result<RunTransition> {
         match apply(&hot.state, command, at) {
             Ok(transition) => Ok(transition),
             Err(refusal) => Err(Error::Refused { refusal, run: Box::new(self.record_at(hot.row)?) }),
@@ -109,7 +116,13 @@ impl Transaction<'_, '_> {
 
     /// Applies a command of the rules: the new state, its log row and the memory move together. Nobody waits any more for
     /// what an unclaimed run asked, and its worker is told, unless it was the worker who said so.
-    pub(super) fn step(&mut self, hot: &Hot, command: &Command, stamp: Stamp<'_>, written: Written<'_>) -> Result<Hot> {
+    pub(super) fn step(
+        &mut self,
+        hot: &RunState,
+        command: &RunCommand,
+        stamp: LogStamp<'_>,
+        written: TransitionWrites<'_>,
+    ) -> Result<RunState> {
         let transition = self.judge(hot, command, stamp.at)?;
         let Some(event) = transition.event else {
             return self.renew(hot, transition.state);
@@ -128,39 +141,45 @@ impl Transaction<'_, '_> {
             self.count_usage(&moved, stamp.at, written.usage)?;
             self.call_back(&moved, stamp.at)?;
         }
-        if matches!(moved.state.phase, Phase::Pending { .. }) {
-            self.woken.push(Woken::Queue(hot.agent));
+        if matches!(moved.state.phase, RunPhase::Pending { .. }) {
+            self.woken.push(WakeHint::Queue(hot.agent));
         }
         if let Some(channel) = moved.channel.filter(|_| leaves && !is_report(command)) {
-            self.tell(channel, Frame::Cancel { run: hot.id })?;
+            self.add_frame(channel, Frame::Cancel { run: hot.id })?;
         }
         Ok(moved)
     }
 
     /// Appends a row of a run, which is also the next event of the run's stream. The run is not stored yet.
-    pub(super) fn append_for(&mut self, hot: Hot, stamp: Stamp<'_>, entry: &Entry) -> Result<Hot> {
+    pub(super) fn append_for(&mut self, hot: RunState, stamp: LogStamp<'_>, entry: &LogEntry) -> Result<RunState> {
         let run_seq = hot.last_seq + 1;
         let seq = self.log(hot.tenant, stamp, entry, Some((hot.id, run_seq)))?;
-        self.woken.push(Woken::Run(hot.id));
+        self.woken.push(WakeHint::Run(hot.id));
         let log_bytes = hot.log_bytes + entry.1.get().len();
-        let appended = Hot { last_seq: run_seq, life: Life::with(&hot.life, run_seq, seq), log_bytes, ..hot };
+        let appended =
+            RunState { last_seq: run_seq, life: LogPositions::with(&hot.life, run_seq, seq), log_bytes, ..hot };
         self.push(&appended, stamp.at, entry.0)?;
         Ok(appended)
     }
 
     /// Appends what only the run's own stream shows. The run is not stored yet.
-    pub(super) fn append_chunk(&mut self, hot: Hot, at: Timestamp, (kind, data): (EventKind, &Json)) -> Result<Hot> {
+    pub(super) fn append_chunk(
+        &mut self,
+        hot: RunState,
+        at: Timestamp,
+        (kind, data): (EventKind, &Json),
+    ) -> Result<RunState> {
         let last_seq = hot.last_seq + 1;
         self.connection
             .prepare_cached("insert into chunks (run, seq, at, type, data) values (?1, ?2, ?3, ?4, ?5)")?
             .execute(params![hot.row, last_seq, at.millis(), kind.as_str(), data.get()])?;
-        self.woken.push(Woken::Run(hot.id));
-        Ok(Hot { last_seq, log_bytes: hot.log_bytes + data.get().len(), ..hot })
+        self.woken.push(WakeHint::Run(hot.id));
+        Ok(RunState { last_seq, log_bytes: hot.log_bytes + data.get().len(), ..hot })
     }
 
     /// Applies a question or an answer, with its row if what the run waits for changes. The run is not stored yet.
-    pub(super) fn wait(&mut self, hot: Hot, transition: Transition, stamp: Stamp<'_>) -> Result<Hot> {
-        let waits = Hot { state: transition.state, ..hot };
+    pub(super) fn wait(&mut self, hot: RunState, transition: RunTransition, stamp: LogStamp<'_>) -> Result<RunState> {
+        let waits = RunState { state: transition.state, ..hot };
         match transition.event {
             Some(event) => self.append_for(waits, stamp, &entry_of(event)),
             None => Ok(waits),
@@ -168,37 +187,37 @@ impl Transaction<'_, '_> {
     }
 
     /// Stores a claimed run that stays claimed.
-    pub(super) fn put(&mut self, before: &Hot, after: &Hot, usage: Option<&Json>) -> Result<()> {
+    pub(super) fn put(&mut self, before: &RunState, after: &RunState, usage: Option<&Json>) -> Result<()> {
         let until = after.state.claim().map(|claim| claim.lease_until.millis());
         self.connection
             .prepare_cached("update task_runs set until = ?2, state = ?3, usage = coalesce(?4, usage) where id = ?1")?
-            .execute(params![after.row, until, Packed::of(after).bytes(), usage.map(Json::get)])?;
+            .execute(params![after.row, until, PackedState::of(after).bytes(), usage.map(Json::get)])?;
         self.cache.track(Some(before), after);
         Ok(())
     }
 
     /// A change that nobody needs to hear of: a longer lease, or none at all.
-    pub(super) fn renew(&mut self, hot: &Hot, state: State) -> Result<Hot> {
-        let renewed = Hot { state, ..hot.clone() };
+    pub(super) fn renew(&mut self, hot: &RunState, state: RunLifecycle) -> Result<RunState> {
+        let renewed = RunState { state, ..hot.clone() };
         if renewed.state != hot.state {
             self.put(hot, &renewed, None)?;
         }
         Ok(renewed)
     }
 
-    fn store(&mut self, hot: &Hot, at: Timestamp, result: Option<&Json>, usage: Option<&Json>) -> Result<()> {
+    fn store(&mut self, hot: &RunState, at: Timestamp, result: Option<&Json>, usage: Option<&Json>) -> Result<()> {
         let state = &hot.state;
         let (until, ended) = match &state.phase {
-            Phase::Pending { expires_at } => (Some(expires_at.millis()), None),
-            Phase::Running(claim) => (Some(claim.lease_until.millis()), None),
-            Phase::Ended { .. } => (None, Some(at.millis())),
+            RunPhase::Pending { expires_at } => (Some(expires_at.millis()), None),
+            RunPhase::Running(claim) => (Some(claim.lease_until.millis()), None),
+            RunPhase::Ended { .. } => (None, Some(at.millis())),
         };
         self.statements.update_run.execute(params![
             hot.row,
             rows::status_number(state.status()),
             until,
             ended,
-            Packed::of(hot).bytes(),
+            PackedState::of(hot).bytes(),
             result.map(Json::get),
             usage.map(Json::get),
         ])?;
@@ -207,15 +226,15 @@ impl Transaction<'_, '_> {
 }
 
 /// The run as the event leaves it, which was logged already.
-fn moved(hot: Hot, state: State, event: Event, via: Option<ChannelId>) -> Hot {
+fn moved(hot: RunState, state: RunLifecycle, event: LifecycleEvent, via: Option<ChannelId>) -> RunState {
     let claim = state.claim().cloned();
-    let mut moved = Hot {
+    let mut moved = RunState {
         runtime: claim.as_ref().map(|claim| claim.runtime).or(hot.runtime),
         claimed: claim.as_ref().map(|claim| claim.claimed_at).or(hot.claimed),
         state,
         ..hot
     };
-    if event == Event::Claimed {
+    if event == LifecycleEvent::Claimed {
         moved.channel = via;
         moved.claimed_seq = moved.last_seq;
         moved.report = None;
@@ -224,37 +243,41 @@ fn moved(hot: Hot, state: State, event: Event, via: Option<ChannelId>) -> Hot {
 }
 
 /// Whether it is the worker itself who says that its work is over.
-const fn is_report(command: &Command) -> bool {
+const fn is_report(command: &RunCommand) -> bool {
     match command {
-        Command::Complete { .. } | Command::Fail { .. } | Command::Release { .. } => true,
-        Command::Claim { .. }
-        | Command::Progress { .. }
-        | Command::Renew { .. }
-        | Command::Cancel { .. }
-        | Command::Ask { .. }
-        | Command::Answer { .. }
-        | Command::Halt { .. }
-        | Command::Undelivered
-        | Command::Lose
-        | Command::Tick => false,
+        RunCommand::Complete { .. } | RunCommand::Fail { .. } | RunCommand::Release { .. } => true,
+        RunCommand::Claim { .. }
+        | RunCommand::Progress { .. }
+        | RunCommand::Renew { .. }
+        | RunCommand::Cancel { .. }
+        | RunCommand::Ask { .. }
+        | RunCommand::Answer { .. }
+        | RunCommand::Halt { .. }
+        | RunCommand::Undelivered
+        | RunCommand::Lose
+        | RunCommand::Tick => false,
     }
 }
 
 /// What the log says of an event that the rules decide.
-fn entry_of(event: Event) -> Entry {
+fn entry_of(event: LifecycleEvent) -> LogEntry {
     match event {
-        Event::Requeued { reason } => crate::entry::task_requeued(reason),
-        Event::Failed { code } => crate::entry::task_failed(code),
-        Event::Waiting { waiting } => crate::entry::task_waiting(waiting),
-        Event::Claimed | Event::Completed | Event::Cancelled => {
+        LifecycleEvent::Requeued { reason } => crate::entry::task_requeued(reason),
+        LifecycleEvent::Failed { code } => crate::entry::task_failed(code),
+        LifecycleEvent::Waiting { waiting } => crate::entry::task_waiting(waiting),
+        LifecycleEvent::Claimed | LifecycleEvent::Completed | LifecycleEvent::Cancelled => {
             unreachable!("the caller of these commands writes the entry")
         }
     }
 }
 
-fn result_of(event: Event) -> Option<Json> {
+fn result_of(event: LifecycleEvent) -> Option<Json> {
     match event {
-        Event::Failed { code } => Some(outcome::failed_by_rule(code)),
-        Event::Claimed | Event::Requeued { .. } | Event::Waiting { .. } | Event::Completed | Event::Cancelled => None,
+        LifecycleEvent::Failed { code } => Some(outcome::failed_by_rule(code)),
+        LifecycleEvent::Claimed
+        | LifecycleEvent::Requeued { .. }
+        | LifecycleEvent::Waiting { .. }
+        | LifecycleEvent::Completed
+        | LifecycleEvent::Cancelled => None,
     }
 }

@@ -4,12 +4,12 @@ use attache_protocol::{AgentId, KeyId, TenantId, Timestamp, UserId, secret::Secr
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
-    rows::{self, Key16},
-    writer::Transaction,
+    rows::{self, IdBytes},
+    writer::WriteTransaction,
 };
 use crate::{
-    Context, Error, Result, entry,
-    record::{AgentRef, AuditEvent, Credential, Key, KeyKind, NewKey, TokenState, people::UserRef},
+    Error, Result, WriteContext, entry,
+    record::{AgentRef, AuditEvent, KeyKind, KeyRecord, NewKey, StoredCredential, TokenState, user::UserRef},
 };
 
 /// The columns that [`rows::key`] reads, with their table.
@@ -23,15 +23,15 @@ const WORTH: &str = "k.tenant, k.id, k.user, k.role, u.role, k.scopes, k.expires
 
 /// Which keys of a user end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum KeyRevocation {
     All,
     Sessions { keep: Option<KeyId> },
 }
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
-    pub(super) fn create_key(&mut self, context: &Context, new: &NewKey) -> Result<Key> {
+impl WriteTransaction<'_, '_> {
+    pub(super) fn create_key(&mut self, context: &WriteContext, new: &NewKey) -> Result<KeyRecord> {
         self.cache.head(context.tenant).ok_or(Error::NotFound)?;
         if let Some(user) = new.user {
             self.present_user(context.tenant, &UserRef::Id(user))?;
@@ -55,19 +55,19 @@ impl Transaction<'_, '_> {
                 address, agent)
              values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             params![
-                Key16(new.id.uuid()),
-                Key16(context.tenant.uuid()),
+                IdBytes(new.id.uuid()),
+                IdBytes(context.tenant.uuid()),
                 kind_number(new.kind()),
                 new.name,
                 new.role.as_str(),
                 new.secret.0,
                 context.at.millis(),
                 expires_at.map(Timestamp::millis),
-                new.user.map(|user| Key16(user.uuid())),
+                new.user.map(|user| IdBytes(user.uuid())),
                 new.scopes.as_deref().map(rows::scopes_text),
-                opening.opener.map(|opener| Key16(opener.uuid())),
+                opening.opener.map(|opener| IdBytes(opener.uuid())),
                 opening.address,
-                new.agent.map(|agent| Key16(agent.uuid())),
+                new.agent.map(|agent| IdBytes(agent.uuid())),
             ],
         )?;
         let key = self.key(context.tenant, new.id)?;
@@ -75,20 +75,20 @@ impl Transaction<'_, '_> {
         Ok(key)
     }
 
-    pub(super) fn revoke_key(&mut self, context: &Context, id: KeyId) -> Result<Key> {
+    pub(super) fn revoke_key(&mut self, context: &WriteContext, id: KeyId) -> Result<KeyRecord> {
         let key = self.key(context.tenant, id)?;
         if key.revoked_at.is_some() {
             return Ok(key);
         }
         self.connection.execute(
             "update api_keys set revoked = ?2 where id = ?1",
-            params![Key16(id.uuid()), context.at.millis()],
+            params![IdBytes(id.uuid()), context.at.millis()],
         )?;
         self.log(context.tenant, context.stamp(), &entry::key::revoked(&key), None)?;
         for session in self.opened_by(id)? {
             self.revoke_key(context, session)?;
         }
-        Ok(Key { revoked_at: Some(context.at), ..key })
+        Ok(KeyRecord { revoked_at: Some(context.at), ..key })
     }
 
     /// The sessions that the key or session opened and that were not revoked, in order of creation.
@@ -96,7 +96,7 @@ impl Transaction<'_, '_> {
         Ok(self
             .connection
             .prepare_cached("select id from api_keys where opener = ?1 and revoked is null order by no")?
-            .query_map([Key16(opener.uuid())], |row| Ok(rows::key_id(row.get(0)?)))?
+            .query_map([IdBytes(opener.uuid())], |row| Ok(rows::key_id(row.get(0)?)))?
             .collect::<rusqlite::Result<_>>()?)
     }
 
@@ -105,25 +105,25 @@ impl Transaction<'_, '_> {
         Ok(self
             .connection
             .prepare_cached("select id from api_keys where agent = ?1 and revoked is null order by no")?
-            .query_map([Key16(agent.uuid())], |row| Ok(rows::key_id(row.get(0)?)))?
+            .query_map([IdBytes(agent.uuid())], |row| Ok(rows::key_id(row.get(0)?)))?
             .collect::<rusqlite::Result<_>>()?)
     }
 
-    pub(super) fn record_event(&mut self, context: &Context, event: &AuditEvent) -> Result<()> {
+    pub(super) fn record_event(&mut self, context: &WriteContext, event: &AuditEvent) -> Result<()> {
         self.log(context.tenant, context.stamp(), &entry::key::event(event), None).map(drop)
     }
 
     /// Revokes the keys of a user that were not revoked, in order of creation: all of them, or the sessions but one.
-    pub(super) fn revoke_keys(&mut self, context: &Context, user: UserId, which: Ending) -> Result<()> {
+    pub(super) fn revoke_keys(&mut self, context: &WriteContext, user: UserId, which: KeyRevocation) -> Result<()> {
         let keys = self
             .connection
             .prepare_cached("select id, kind from api_keys where user = ?1 and revoked is null order by no")?
-            .query_map([Key16(user.uuid())], |row| Ok((rows::key_id(row.get(0)?), rows::key_kind(row, 1)?)))?
+            .query_map([IdBytes(user.uuid())], |row| Ok((rows::key_id(row.get(0)?), rows::key_kind(row, 1)?)))?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for (key, kind) in keys {
             let ends = match which {
-                Ending::All => true,
-                Ending::Sessions { keep } => kind == KeyKind::Session && Some(key) != keep,
+                KeyRevocation::All => true,
+                KeyRevocation::Sessions { keep } => kind == KeyKind::Session && Some(key) != keep,
             };
             if ends {
                 self.revoke_key(context, key)?;
@@ -132,17 +132,17 @@ impl Transaction<'_, '_> {
         Ok(())
     }
 
-    fn key(&self, tenant: TenantId, id: KeyId) -> Result<Key> {
+    fn key(&self, tenant: TenantId, id: KeyId) -> Result<KeyRecord> {
         self.connection
             .prepare_cached(&format!("select {KEY} where id = ?1 and tenant = ?2"))?
-            .query_row([Key16(id.uuid()), Key16(tenant.uuid())], rows::key)
+            .query_row([IdBytes(id.uuid()), IdBytes(tenant.uuid())], rows::key)
             .optional()?
             .ok_or(Error::NotFound)
     }
 }
 
 /// What this secret stands for.
-pub(super) fn credential(connection: &Connection, secret: SecretHash) -> Result<Option<Credential>> {
+pub(super) fn credential(connection: &Connection, secret: SecretHash) -> Result<Option<StoredCredential>> {
     let current = runtime_credential(connection, "t.token = ?1", secret, |_| Ok(TokenState::Current))?;
     if current.is_some() {
         return Ok(current);
@@ -167,7 +167,7 @@ fn runtime_credential(
     condition: &'static str,
     secret: SecretHash,
     token: impl Fn(&Row<'_>) -> rusqlite::Result<TokenState>,
-) -> Result<Option<Credential>> {
+) -> Result<Option<StoredCredential>> {
     let found = connection
         .prepare_cached(&format!(
             "select t.tenant, t.id, t.agent, t.state, t.kind, a.owner,
@@ -176,7 +176,7 @@ fn runtime_credential(
              where {condition}"
         ))?
         .query_row([secret.0], |row| {
-            Ok(Credential::Runtime {
+            Ok(StoredCredential::Runtime {
                 tenant: rows::tenant_id(row.get(0)?),
                 runtime: rows::runtime_id(row.get(1)?),
                 agent: rows::agent_id(row.get(2)?),
@@ -192,18 +192,18 @@ fn runtime_credential(
 }
 
 /// What the key stands for, whatever its secret.
-pub(super) fn key_credential(connection: &Connection, key: KeyId) -> Result<Option<Credential>> {
+pub(super) fn key_credential(connection: &Connection, key: KeyId) -> Result<Option<StoredCredential>> {
     Ok(connection
         .prepare_cached(&format!("select {WORTH} where k.id = ?1"))?
-        .query_row([Key16(key.uuid())], worth)
+        .query_row([IdBytes(key.uuid())], worth)
         .optional()?)
 }
 
 /// Reads [`WORTH`]: a key is worth no more than its user.
-fn worth(row: &Row<'_>) -> rusqlite::Result<Credential> {
+fn worth(row: &Row<'_>) -> rusqlite::Result<StoredCredential> {
     let user = rows::maybe_user(row, 2)?;
     let own = rows::role(row, 3)?;
-    Ok(Credential::Key {
+    Ok(StoredCredential::Key {
         tenant: rows::tenant_id(row.get(0)?),
         key: rows::key_id(row.get(1)?),
         user,

@@ -1,19 +1,20 @@
 //! Reading lists, a page at a time.
 
-use attache_protocol::{AgentId, ConversationId, TenantId, Timestamp, UserId, WorkspaceId, rules::run::Status};
+use attache_protocol::{AgentId, ConversationId, TenantId, Timestamp, UserId, WorkspaceId, rules::run::RunStatus};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::{
-    content, keys,
-    rows::{self, Key16},
-    writer::Transaction,
+    conversations, keys,
+    rows::{self, IdBytes},
+    writer::WriteTransaction,
 };
 use crate::{
     Error, MAX_PAGE_BYTES, Result,
     record::{
-        Account, Artifact, Conversation, Key, KeyKind, Listed, Live, Message, Page, RunFilter, RunRecord, Runtime,
+        AccountRecord, ArtifactRecord, ConversationRecord, KeyKind, KeyRecord, ListPage, LiveCounts, MessageRecord,
+        Pagination, RunFilter, RunRecord, RuntimeRecord,
     },
-    weight::{self, Scales, Weigh},
+    weight::{self, PageWeight, PageWeightLimit},
 };
 
 /// With more pending runs than this, walking the newest runs finds a page sooner than sorting the whole queue.
@@ -22,19 +23,19 @@ const LONG_QUEUE: i64 = 5000;
 const SPARE: i64 = 16;
 
 /// The items of one page, each with its key, until it has or weighs enough.
-struct Found<T> {
+struct PageBuilder<T> {
     items: Vec<(i64, T)>,
     limit: usize,
-    scales: Scales,
+    scales: PageWeightLimit,
     /// There are items that did not fit.
     more: bool,
 }
 
-// === impl Found ===
+// === impl PageBuilder ===
 
-impl<T: Weigh> Found<T> {
-    const fn new(page: &Page) -> Self {
-        Self { items: Vec::new(), limit: page.limit, scales: Scales::new(MAX_PAGE_BYTES), more: false }
+impl<T: PageWeight> PageBuilder<T> {
+    const fn new(page: &Pagination) -> Self {
+        Self { items: Vec::new(), limit: page.limit, scales: PageWeightLimit::new(MAX_PAGE_BYTES), more: false }
     }
 
     /// Whether the item fits.
@@ -58,19 +59,24 @@ impl<T: Weigh> Found<T> {
         Ok(true)
     }
 
-    fn listed(self) -> Listed<T> {
+    fn listed(self) -> ListPage<T> {
         let next = self.items.last().filter(|_| self.more).map(|(key, _)| key.to_string());
-        Listed { items: self.items.into_iter().map(|(_, item)| item).collect(), next }
+        ListPage { items: self.items.into_iter().map(|(_, item)| item).collect(), next }
     }
 }
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
+impl WriteTransaction<'_, '_> {
     /// Running runs are few and only the writer knows which; no index has to be kept for them.
-    pub(super) fn running_runs(&self, tenant: TenantId, filter: &RunFilter, page: &Page) -> Result<Listed<RunRecord>> {
+    pub(super) fn running_runs(
+        &self,
+        tenant: TenantId,
+        filter: &RunFilter,
+        page: &Pagination,
+    ) -> Result<ListPage<RunRecord>> {
         let before = before(page)?;
-        let mut found = Found::new(page);
+        let mut found = PageBuilder::new(page);
         for row in self.cache.running().rev().filter(|row| *row < before) {
             let Some(record) = self.readable_record(row)? else { continue };
             if record.tenant == tenant && matches(filter, &record) && !found.takes(row, filter.detail.of(record)) {
@@ -92,13 +98,13 @@ pub(super) fn runs(
     connection: &Connection,
     tenant: TenantId,
     filter: &RunFilter,
-    page: &Page,
-) -> Result<Listed<RunRecord>> {
-    let agent = filter.agent.map(|agent| Key16(agent.uuid()));
-    let conversation = filter.conversation.map(|conversation| Key16(conversation.uuid()));
-    let parent = filter.parent.map(|parent| Key16(parent.uuid()));
-    let user = filter.user.map(|user| Key16(user.uuid()));
-    let tenant = Key16(tenant.uuid());
+    page: &Pagination,
+) -> Result<ListPage<RunRecord>> {
+    let agent = filter.agent.map(|agent| IdBytes(agent.uuid()));
+    let conversation = filter.conversation.map(|conversation| IdBytes(conversation.uuid()));
+    let parent = filter.parent.map(|parent| IdBytes(parent.uuid()));
+    let user = filter.user.map(|user| IdBytes(user.uuid()));
+    let tenant = IdBytes(tenant.uuid());
     let (before, limit) = (before(page)?, one_more(page).saturating_add(SPARE));
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
     let mut conditions = String::new();
@@ -106,7 +112,7 @@ pub(super) fn runs(
     if let Some(status) = filter.status {
         conditions += &format!(" and r.status = {}", rows::status_number(status));
     }
-    if matches!(filter.status, Some(Status::Failed | Status::Cancelled)) {
+    if matches!(filter.status, Some(RunStatus::Failed | RunStatus::Cancelled)) {
         conditions += " and r.status >= 3";
     }
     if let Some(agent) = &agent {
@@ -126,7 +132,7 @@ pub(super) fn runs(
         values.push(user);
         conditions += &format!(" and r.user = ?{}", values.len());
     }
-    let mut found = Found::new(page);
+    let mut found = PageBuilder::new(page);
     for source in sources(connection, filter)? {
         let sql = format!(
             "select {} from {} cross join agent_accounts a on a.id = r.agent
@@ -153,7 +159,7 @@ pub(super) fn runs(
 }
 
 /// Where a page of newest runs is found without walking all of them.
-pub(super) struct Source {
+pub(super) struct RunListSource {
     pub(super) tables: &'static str,
     pub(super) condition: String,
     /// The key of the newest first, named so that its index gives the order.
@@ -161,20 +167,24 @@ pub(super) struct Source {
 }
 
 /// The places to look, the newest runs first.
-pub(super) fn sources(connection: &Connection, filter: &RunFilter) -> Result<Vec<Source>> {
-    let all = |tables| Source { tables, condition: String::new(), order: "r.id" };
+pub(super) fn sources(connection: &Connection, filter: &RunFilter) -> Result<Vec<RunListSource>> {
+    let all = |tables| RunListSource { tables, condition: String::new(), order: "r.id" };
     if filter.conversation.is_some() || filter.parent.is_some() {
         return Ok(vec![all("task_runs r")]);
     }
     Ok(match (filter.status, filter.agent) {
-        (Some(Status::Pending), _) if !long_queue(connection)? => vec![all("task_runs r indexed by task_runs_queue")],
-        (Some(Status::Failed | Status::Cancelled), _) => vec![all("task_runs r indexed by task_runs_unsuccessful")],
+        (Some(RunStatus::Pending), _) if !long_queue(connection)? => {
+            vec![all("task_runs r indexed by task_runs_queue")]
+        }
+        (Some(RunStatus::Failed | RunStatus::Cancelled), _) => {
+            vec![all("task_runs r indexed by task_runs_unsuccessful")]
+        }
         (_, None) => vec![all("task_runs r not indexed")],
         (_, Some(_)) => {
             // The agent is `?4`. The sweep has listed its runs up to here; the few newer ones are walked.
             let listed = agent_runs_upto(connection)?;
-            let new = Source { condition: format!(" and r.id > {listed}"), ..all("task_runs r not indexed") };
-            let old = Source {
+            let new = RunListSource { condition: format!(" and r.id > {listed}"), ..all("task_runs r not indexed") };
+            let old = RunListSource {
                 tables: "agent_runs o cross join task_runs r on r.id = o.run",
                 condition: format!(" and o.agent = ?4 and o.run < ?2 and o.run <= {listed}"),
                 order: "o.run",
@@ -202,8 +212,8 @@ fn long_queue(connection: &Connection) -> Result<bool> {
 }
 
 /// What waits, beside the runs that the writer has counted.
-pub(super) fn live(connection: &Connection, tenant: TenantId, runs: Live) -> Result<Live> {
-    let tenant = Key16(tenant.uuid());
+pub(super) fn live(connection: &Connection, tenant: TenantId, runs: LiveCounts) -> Result<LiveCounts> {
+    let tenant = IdBytes(tenant.uuid());
     let oldest = |sql: &str| -> Result<(u64, Option<i64>)> {
         let found =
             connection.prepare_cached(sql)?.query_row([&tenant], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)));
@@ -224,7 +234,7 @@ pub(super) fn live(connection: &Connection, tenant: TenantId, runs: Live) -> Res
         "select count(*), null from agent_runtimes where state = 0 and online = 1 and kind = 0 and tenant = ?1",
     )?;
     let time = |millis: Option<i64>| millis.map(Timestamp::from_millis);
-    Ok(Live {
+    Ok(LiveCounts {
         oldest_pending: time(oldest_pending),
         permissions,
         oldest_permission: time(oldest_permission),
@@ -235,14 +245,18 @@ pub(super) fn live(connection: &Connection, tenant: TenantId, runs: Live) -> Res
     })
 }
 
-pub(super) fn accounts(connection: &Connection, tenant: TenantId, page: &Page) -> Result<Listed<Account>> {
+pub(super) fn accounts(
+    connection: &Connection,
+    tenant: TenantId,
+    page: &Pagination,
+) -> Result<ListPage<AccountRecord>> {
     let first = first_name(page)?;
     let items = connection
         .prepare_cached(&format!(
             "select {} where a.tenant = ?1 and a.name >= ?2 and a.archived is null order by a.name limit ?3",
             rows::ACCOUNT
         ))?
-        .query_map(params![Key16(tenant.uuid()), first, one_more(page)], rows::account)?
+        .query_map(params![IdBytes(tenant.uuid()), first, one_more(page)], rows::account)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     Ok(paged_by_name(items, page.limit, |account| &account.name))
 }
@@ -251,14 +265,14 @@ pub(super) fn runtimes(
     connection: &Connection,
     tenant: TenantId,
     agent: Option<AgentId>,
-    page: &Page,
-) -> Result<Listed<Runtime>> {
-    let agent = agent.map(|agent| Key16(agent.uuid()));
+    page: &Pagination,
+) -> Result<ListPage<RuntimeRecord>> {
+    let agent = agent.map(|agent| IdBytes(agent.uuid()));
     newest(
         connection,
         "no",
         &format!("{} where tenant = ?1 and no < ?2 and (?4 is null or agent = ?4)", rows::RUNTIME),
-        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page), &agent],
+        &[&IdBytes(tenant.uuid()), &before(page)?, &one_more(page), &agent],
         page,
         rows::runtime,
     )
@@ -269,25 +283,29 @@ pub(super) fn keys(
     tenant: TenantId,
     kind: KeyKind,
     user: Option<UserId>,
-    page: &Page,
-) -> Result<Listed<Key>> {
-    let (kind, user) = (keys::kind_number(kind), user.map(|user| Key16(user.uuid())));
+    page: &Pagination,
+) -> Result<ListPage<KeyRecord>> {
+    let (kind, user) = (keys::kind_number(kind), user.map(|user| IdBytes(user.uuid())));
     newest(
         connection,
         "no",
         &format!("{} where tenant = ?1 and no < ?2 and kind = ?5 and (?4 is null or user = ?4)", keys::KEY),
-        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page), &user, &kind],
+        &[&IdBytes(tenant.uuid()), &before(page)?, &one_more(page), &user, &kind],
         page,
         rows::key,
     )
 }
 
-pub(super) fn conversations(connection: &Connection, tenant: TenantId, page: &Page) -> Result<Listed<Conversation>> {
+pub(super) fn conversations(
+    connection: &Connection,
+    tenant: TenantId,
+    page: &Pagination,
+) -> Result<ListPage<ConversationRecord>> {
     newest(
         connection,
         "no",
         "id, title, metadata, created, user from conversations where tenant = ?1 and no < ?2",
-        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page)],
+        &[&IdBytes(tenant.uuid()), &before(page)?, &one_more(page)],
         page,
         rows::conversation,
     )
@@ -297,14 +315,14 @@ pub(super) fn artifacts(
     connection: &Connection,
     tenant: TenantId,
     workspace: WorkspaceId,
-    page: &Page,
-) -> Result<Listed<Artifact>> {
-    content::read_conversation(connection, tenant, workspace.conversation())?;
+    page: &Pagination,
+) -> Result<ListPage<ArtifactRecord>> {
+    conversations::read_conversation(connection, tenant, workspace.conversation())?;
     newest(
         connection,
         "id",
-        &format!("{} where tenant = ?1 and id < ?2 and workspace = ?4", content::ARTIFACT),
-        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page), &Key16(workspace.uuid())],
+        &format!("{} where tenant = ?1 and id < ?2 and workspace = ?4", conversations::ARTIFACT),
+        &[&IdBytes(tenant.uuid()), &before(page)?, &one_more(page), &IdBytes(workspace.uuid())],
         page,
         rows::artifact,
     )
@@ -315,19 +333,19 @@ pub(super) fn messages(
     connection: &Connection,
     tenant: TenantId,
     conversation: ConversationId,
-    page: &Page,
-) -> Result<Listed<Message>> {
-    content::read_conversation(connection, tenant, conversation)?;
+    page: &Pagination,
+) -> Result<ListPage<MessageRecord>> {
+    conversations::read_conversation(connection, tenant, conversation)?;
     let after: i64 = match &page.cursor {
         None => 0,
         Some(cursor) => cursor.parse().map_err(|_| Error::NotFound)?,
     };
-    let mut found = Found::new(page);
+    let mut found = PageBuilder::new(page);
     let mut statement = connection.prepare_cached(
         "select uid, role, author, text, metadata, created, id from messages
          where conversation = ?1 and id > ?2 order by id limit ?3",
     )?;
-    found.takes_all(statement.query_map(params![Key16(conversation.uuid()), after, one_more(page)], |row| {
+    found.takes_all(statement.query_map(params![IdBytes(conversation.uuid()), after, one_more(page)], |row| {
         Ok((row.get(6)?, rows::message(row)?))
     })?)?;
     Ok(found.listed())
@@ -335,46 +353,46 @@ pub(super) fn messages(
 
 /// A page of `selection` (columns, table and condition), newest first by the integer key `number`. `?1` is the tenant,
 /// `?2` the key to start below, `?3` the limit.
-pub(super) fn newest<T: Weigh>(
+pub(super) fn newest<T: PageWeight>(
     connection: &Connection,
     number: &str,
     selection: &str,
     values: &[&dyn ToSql],
-    page: &Page,
+    page: &Pagination,
     read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Listed<T>> {
+) -> Result<ListPage<T>> {
     let (columns, rest) = selection.rsplit_once(" from ").expect("a selection has a table");
     let sql = format!("select {columns}, {number} as page_key from {rest} order by {number} desc limit ?3");
-    let mut found = Found::new(page);
+    let mut found = PageBuilder::new(page);
     let mut statement = connection.prepare_cached(&sql)?;
     found.takes_all(statement.query_map(values, |row| Ok((row.get("page_key")?, read(row)?)))?)?;
     Ok(found.listed())
 }
 
 /// Cuts a list that is ordered by name; its cursors are names.
-pub(super) fn paged_by_name<T: Weigh>(mut items: Vec<T>, limit: usize, name: fn(&T) -> &str) -> Listed<T> {
+pub(super) fn paged_by_name<T: PageWeight>(mut items: Vec<T>, limit: usize, name: fn(&T) -> &str) -> ListPage<T> {
     let fitting = weight::fitting(&items).min(limit);
     let more = items.len() > fitting;
     items.truncate(fitting);
     let next = items.last().filter(|_| more).map(|item| format!("@{}", name(item)));
-    Listed { items, next }
+    ListPage { items, next }
 }
 
 /// The first name that a page may show: byte by byte, nothing is between a name and the same with a zero.
-pub(super) fn first_name(page: &Page) -> Result<String> {
+pub(super) fn first_name(page: &Pagination) -> Result<String> {
     match &page.cursor {
         None => Ok(String::new()),
         Some(cursor) => Ok(format!("{}\0", cursor.strip_prefix('@').ok_or(Error::NotFound)?)),
     }
 }
 
-pub(super) fn before(page: &Page) -> Result<i64> {
+pub(super) fn before(page: &Pagination) -> Result<i64> {
     match &page.cursor {
         None => Ok(i64::MAX),
         Some(cursor) => cursor.parse().map_err(|_| Error::NotFound),
     }
 }
 
-pub(super) fn one_more(page: &Page) -> i64 {
+pub(super) fn one_more(page: &Pagination) -> i64 {
     i64::try_from(page.limit).unwrap_or(i64::MAX - 1) + 1
 }

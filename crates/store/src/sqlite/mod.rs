@@ -13,69 +13,70 @@ use async_trait::async_trait;
 use attache_protocol::{
     AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
     WorkspaceId,
-    rules::run::{Status, Worker},
+    rules::run::{RunStatus, WorkerRef},
     secret::SecretHash,
-    wire::run::Limit,
+    wire::run::SandboxLimit,
 };
 use rusqlite::OptionalExtension as _;
 
 mod agents;
-mod asks;
 mod backup;
 mod cache;
-mod calls;
 mod channels;
-mod condition;
-mod content;
+mod conversations;
 mod damage;
 mod delegations;
 mod deliveries;
-mod directory;
+mod disk_health;
 mod frames;
 mod grants;
 mod journal;
 mod keys;
-mod ledger;
 mod lists;
 mod log_keys;
+mod lookup_cache;
 mod open;
 mod owner;
-mod packed;
+mod packed_state;
 mod peer_tasks;
 mod peers;
-mod people;
 mod permissions;
 mod pushes;
+mod quotas;
 mod readers;
 mod removal;
 mod rows;
 mod runs;
 mod runtimes;
-mod spending;
 mod statements;
 mod streams;
 mod sweep;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod trait_impls;
+mod usage_ledger;
+mod users;
+mod worker_requests;
 mod writer;
 
-use condition::Condition;
+use disk_health::DiskHealth;
 use readers::Readers;
-use rows::Key16;
-use writer::{Ear, Transaction, Undo, Writer};
+use rows::IdBytes;
+use writer::{UndoMode, WakeListenerCell, WriteTransaction, Writer};
 
 use crate::{
-    Context, Durability, Error, Fault, Listener, Result, Store,
-    measure::Measures,
+    Durability, Error, Result, StorageFault, Store, WakeListener, WriteContext,
+    metrics::StoreMetrics,
     record::{
-        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Class, Conversation, Created, Credential, Key,
-        KeyKind, Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
-        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, Pairing,
-        PairingDecision, PairingRequest, Proof, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord,
-        Runtime, Swept, TokenChange,
+        AccountPatch, AccountRecord, AgentRef, ArtifactRecord, ClaimedRunRecord, Class, ConversationRecord,
+        HeartbeatResult, KeyKind, KeyRecord, LeaseTimes, ListPage, LiveCounts, LogPage, MessageRecord, NewAccount,
+        NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewProgress, NewRun,
+        NewRuntime, OutlineScope, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest, Retention,
+        RetentionResult, RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult, RuntimeRecord,
+        StoredCredential, SweepResult, TokenChange,
         retention::ITEMS_PER_TRANSACTION,
-        task::{TaskFilter, TaskListed},
+        task::{TaskFilter, TaskPage},
     },
 };
 
@@ -83,32 +84,32 @@ use crate::{
 const RUNS_PER_REMOVAL: usize = 500;
 
 /// A database file and the threads that work on it.
-pub struct Sqlite {
+pub struct SqliteStore {
     path: PathBuf,
     /// Taken away by `close`.
-    threads: RwLock<Option<Arc<Threads>>>,
+    threads: RwLock<Option<Arc<StoreThreads>>>,
     joins: Mutex<Vec<std::thread::JoinHandle<()>>>,
-    listener: Arc<Ear>,
-    measures: Arc<Measures>,
-    condition: Condition,
+    listener: Arc<WakeListenerCell>,
+    measures: Arc<StoreMetrics>,
+    condition: DiskHealth,
 }
 
 #[derive(Debug)]
-struct Threads {
+struct StoreThreads {
     writer: Writer,
     readers: Readers,
 }
 
-// === impl Sqlite ===
+// === impl SqliteStore ===
 
-impl Sqlite {
+impl SqliteStore {
     /// Opens or makes the database and brings its schema up to date. Blocks for some seconds while another store, which was
     /// dropped or whose program is ending, still writes there.
     pub fn open(path: &Path) -> Result<Self> {
-        let listener = Arc::new(Ear::new());
-        let measures = Arc::new(Measures::default());
-        let condition = Condition::default();
-        let shared = writer::Shared {
+        let listener = Arc::new(WakeListenerCell::new());
+        let measures = Arc::new(StoreMetrics::default());
+        let condition = DiskHealth::default();
+        let shared = writer::WriterContext {
             listener: Arc::clone(&listener),
             measures: Arc::clone(&measures),
             condition: condition.clone(),
@@ -118,7 +119,7 @@ impl Sqlite {
         joins.push(writer_thread);
         Ok(Self {
             path: path.to_owned(),
-            threads: RwLock::new(Some(Arc::new(Threads { writer, readers }))),
+            threads: RwLock::new(Some(Arc::new(StoreThreads { writer, readers }))),
             joins: Mutex::new(joins),
             listener,
             measures,
@@ -136,7 +137,7 @@ impl Sqlite {
         backup::copy(path, to)
     }
 
-    fn threads(&self) -> Result<Arc<Threads>> {
+    fn threads(&self) -> Result<Arc<StoreThreads>> {
         let threads = self.threads.read().unwrap_or_else(PoisonError::into_inner);
         threads.clone().ok_or_else(|| Error::Internal("the store is closed".to_owned()))
     }
@@ -144,16 +145,16 @@ impl Sqlite {
     /// A write that changes nothing when it answers an error.
     async fn write<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Transaction<'_, '_>) -> Result<T> + Send + 'static,
+        job: impl FnOnce(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.threads()?.writer.write(Undo::Savepoint, move |transaction| job(transaction).map(Ok)).await
+        self.threads()?.writer.write(UndoMode::Savepoint, move |transaction| job(transaction).map(Ok)).await
     }
 
     /// A write whose error may come with something to keep.
     async fn settle<T: Send + 'static>(
         &self,
-        undo: Undo,
-        job: impl FnOnce(&mut Transaction<'_, '_>) -> Result<Result<T>> + Send + 'static,
+        undo: UndoMode,
+        job: impl FnOnce(&mut WriteTransaction<'_, '_>) -> Result<Result<T>> + Send + 'static,
     ) -> Result<T> {
         self.threads()?.writer.write(undo, job).await
     }
@@ -173,14 +174,14 @@ impl Sqlite {
     }
 }
 
-impl fmt::Debug for Sqlite {
+impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sqlite").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl Store for Sqlite {
+impl Store for SqliteStore {
     fn durability(&self) -> Durability {
         Durability::PowerLoss
     }
@@ -189,11 +190,11 @@ impl Store for Sqlite {
         format!("SQLite {}", rusqlite::version())
     }
 
-    fn measures(&self) -> Option<&Measures> {
+    fn measures(&self) -> Option<&StoreMetrics> {
         Some(&self.measures)
     }
 
-    fn on_wake(&self, listener: Listener) {
+    fn on_wake(&self, listener: WakeListener) {
         let _ = self.listener.set(listener);
     }
 
@@ -204,7 +205,7 @@ impl Store for Sqlite {
         self.read(|connection| Ok(connection.query_row("select 1", [], |_| Ok(()))?)).await
     }
 
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<StorageFault> {
         self.condition.fault()
     }
 
@@ -224,27 +225,32 @@ impl Store for Sqlite {
         self.write(move |transaction| transaction.ensure_tenant(id, &name, at)).await
     }
 
-    async fn create_account(&self, context: Context, account: NewAccount) -> Result<Account> {
+    async fn create_account(&self, context: WriteContext, account: NewAccount) -> Result<AccountRecord> {
         self.write(move |transaction| transaction.create_account(&context, &account)).await
     }
 
-    async fn update_account(&self, context: Context, agent: AgentRef, patch: AccountPatch) -> Result<Account> {
+    async fn update_account(
+        &self,
+        context: WriteContext,
+        agent: AgentRef,
+        patch: AccountPatch,
+    ) -> Result<AccountRecord> {
         self.write(move |transaction| transaction.update_account(&context, &agent, &patch)).await
     }
 
-    async fn archive_account(&self, context: Context, agent: AgentRef) -> Result<Account> {
+    async fn archive_account(&self, context: WriteContext, agent: AgentRef) -> Result<AccountRecord> {
         self.write(move |transaction| transaction.archive_account(&context, &agent)).await
     }
 
-    async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<Account> {
+    async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<AccountRecord> {
         self.read(move |connection| agents::read_account(connection, tenant, &agent)).await
     }
 
-    async fn accounts(&self, tenant: TenantId, page: Page) -> Result<Listed<Account>> {
+    async fn accounts(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<AccountRecord>> {
         self.read(move |connection| lists::accounts(connection, tenant, &page)).await
     }
 
-    async fn create_pairing_code(&self, context: Context, code: NewPairingCode) -> Result<()> {
+    async fn create_pairing_code(&self, context: WriteContext, code: NewPairingCode) -> Result<()> {
         self.write(move |transaction| transaction.create_pairing_code(&context, &code)).await
     }
 
@@ -256,45 +262,50 @@ impl Store for Sqlite {
         self.read(move |connection| runtimes::open_request(connection, code, at)).await
     }
 
-    async fn pairing(&self, proof: Proof, at: Timestamp) -> Result<Pairing> {
+    async fn pairing(&self, proof: PairingProof, at: Timestamp) -> Result<Pairing> {
         self.read(move |connection| runtimes::redeemable(connection, proof, at)).await
     }
 
-    async fn decide_pairing(&self, context: Context, code: SecretHash, decision: PairingDecision) -> Result<()> {
+    async fn decide_pairing(&self, context: WriteContext, code: SecretHash, decision: PairingDecision) -> Result<()> {
         self.write(move |transaction| transaction.decide_pairing(&context, code, &decision)).await
     }
 
-    async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<Runtime> {
+    async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<RuntimeRecord> {
         self.write(move |transaction| transaction.attach_runtime(&runtime, at)).await
     }
 
-    async fn runtime(&self, tenant: TenantId, runtime: RuntimeId) -> Result<Runtime> {
+    async fn runtime(&self, tenant: TenantId, runtime: RuntimeId) -> Result<RuntimeRecord> {
         self.read(move |connection| runtimes::read_runtime(connection, tenant, runtime)).await
     }
 
-    async fn runtimes(&self, tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>> {
+    async fn runtimes(
+        &self,
+        tenant: TenantId,
+        agent: Option<AgentId>,
+        page: Pagination,
+    ) -> Result<ListPage<RuntimeRecord>> {
         self.read(move |connection| lists::runtimes(connection, tenant, agent, &page)).await
     }
 
-    async fn revoke_runtime(&self, context: Context, runtime: RuntimeId) -> Result<Runtime> {
+    async fn revoke_runtime(&self, context: WriteContext, runtime: RuntimeId) -> Result<RuntimeRecord> {
         self.write(move |transaction| transaction.revoke_runtime(&context, runtime)).await
     }
 
-    async fn change_token(&self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime> {
+    async fn change_token(&self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<RuntimeRecord> {
         self.write(move |transaction| transaction.change_token(runtime, change, at)).await
     }
 
-    async fn leave(&self, runtime: RuntimeId, at: Timestamp) -> Result<()> {
-        self.write(move |transaction| transaction.leave(runtime, at)).await
+    async fn disconnect_runtime(&self, runtime: RuntimeId, at: Timestamp) -> Result<()> {
+        self.write(move |transaction| transaction.disconnect_runtime(runtime, at)).await
     }
 
     async fn heartbeat(
         &self,
         runtime: RuntimeId,
         running: Option<Vec<RunId>>,
-        leases: Leases,
+        leases: LeaseTimes,
         at: Timestamp,
-    ) -> Result<Beat> {
+    ) -> Result<HeartbeatResult> {
         self.write(move |transaction| transaction.heartbeat(runtime, running.as_deref(), leases, at)).await
     }
 
@@ -302,94 +313,100 @@ impl Store for Sqlite {
         self.write(move |transaction| transaction.renew_claims(lease, at)).await
     }
 
-    async fn credential(&self, secret: SecretHash) -> Result<Option<Credential>> {
+    async fn credential(&self, secret: SecretHash) -> Result<Option<StoredCredential>> {
         self.read(move |connection| keys::credential(connection, secret)).await
     }
 
-    async fn create_key(&self, context: Context, key: NewKey) -> Result<Key> {
+    async fn create_key(&self, context: WriteContext, key: NewKey) -> Result<KeyRecord> {
         self.write(move |transaction| transaction.create_key(&context, &key)).await
     }
 
-    async fn revoke_key(&self, context: Context, key: KeyId) -> Result<Key> {
+    async fn revoke_key(&self, context: WriteContext, key: KeyId) -> Result<KeyRecord> {
         self.write(move |transaction| transaction.revoke_key(&context, key)).await
     }
 
-    async fn keys(&self, tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>> {
+    async fn keys(
+        &self,
+        tenant: TenantId,
+        kind: KeyKind,
+        user: Option<UserId>,
+        page: Pagination,
+    ) -> Result<ListPage<KeyRecord>> {
         self.read(move |connection| lists::keys(connection, tenant, kind, user, &page)).await
     }
 
-    async fn create_run(&self, context: Context, run: NewRun) -> Result<Created> {
-        self.settle(Undo::Promise, move |transaction| transaction.create_run(context, run).map(Ok)).await
+    async fn create_run(&self, context: WriteContext, run: NewRun) -> Result<RunCreation> {
+        self.settle(UndoMode::Promise, move |transaction| transaction.create_run(context, run).map(Ok)).await
     }
 
     async fn claim(
         &self,
         runtime: RuntimeId,
         via: Option<ChannelId>,
-        enforces: Vec<Limit>,
+        enforces: Vec<SandboxLimit>,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Option<Claimed>> {
-        self.settle(Undo::Promise, move |transaction| transaction.claim(runtime, via, &enforces, lease, at).map(Ok))
+    ) -> Result<Option<ClaimedRunRecord>> {
+        self.settle(UndoMode::Promise, move |transaction| transaction.claim(runtime, via, &enforces, lease, at).map(Ok))
             .await
     }
 
     async fn progress(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         progress: NewProgress,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Status> {
-        self.settle(Undo::Promise, move |transaction| transaction.progress(by, run, &progress, lease, at)).await
+    ) -> Result<RunStatus> {
+        self.settle(UndoMode::Promise, move |transaction| transaction.progress(by, run, &progress, lease, at)).await
     }
 
     async fn finish(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
-        outcome: Outcome,
+        outcome: RunResult,
         usage: Option<Json>,
         at: Timestamp,
-    ) -> Result<Status> {
+    ) -> Result<RunStatus> {
         // An artifact of another workspace is only found after the first write.
         let undo = match &outcome {
-            Outcome::Completed { artifacts, .. } if !artifacts.is_empty() => Undo::Savepoint,
-            Outcome::Completed { .. } | Outcome::Failed { .. } => Undo::Promise,
+            RunResult::Completed { artifacts, .. } if !artifacts.is_empty() => UndoMode::Savepoint,
+            RunResult::Completed { .. } | RunResult::Failed { .. } => UndoMode::Promise,
         };
         self.settle(undo, move |transaction| transaction.finish(by, run, &outcome, usage.as_ref(), at)).await
     }
 
-    async fn cancel_run(&self, context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord> {
+    async fn cancel_run(&self, context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord> {
         self.write(move |transaction| transaction.cancel_run(&context, run, reason.as_deref())).await
     }
 
-    async fn release(&self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord> {
-        self.settle(Undo::Promise, move |transaction| transaction.release(by, run, at)).await
+    async fn release(&self, by: WorkerRef, run: RunId, at: Timestamp) -> Result<RunRecord> {
+        self.settle(UndoMode::Promise, move |transaction| transaction.release(by, run, at)).await
     }
 
     async fn run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         self.read(move |connection| read_run(connection, tenant, run)).await
     }
 
-    async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>> {
-        if filter.status == Some(Status::Running) {
+    async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Pagination) -> Result<ListPage<RunRecord>> {
+        if filter.status == Some(RunStatus::Running) {
             return self.write(move |transaction| transaction.running_runs(tenant, &filter, &page)).await;
         }
         self.read(move |connection| lists::runs(connection, tenant, &filter, &page)).await
     }
 
-    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed> {
+    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Pagination) -> Result<TaskPage> {
         self.read(move |connection| tasks::tasks(connection, tenant, &filter, &page)).await
     }
 
-    async fn live(&self, tenant: TenantId) -> Result<Live> {
+    async fn live(&self, tenant: TenantId) -> Result<LiveCounts> {
         let runs = self.write(move |transaction| Ok(transaction.cache.live(tenant))).await?;
         self.read(move |connection| lists::live(connection, tenant, runs)).await
     }
 
-    async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<Swept> {
+    async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<SweepResult> {
         self.write(move |transaction| transaction.sweep(silence, at)).await
     }
 
@@ -401,7 +418,7 @@ impl Store for Sqlite {
         self.read(|connection| Ok(cache::read_clock(connection)?)).await
     }
 
-    async fn retain(&self, retention: Retention) -> Result<Retained> {
+    async fn retain(&self, retention: Retention) -> Result<RetentionResult> {
         let mut retained = self.write(move |transaction| transaction.retain(retention)).await?;
         for class in Class::ALL {
             let mut old = self.read(move |connection| removal::old(connection, class, &retention)).await?;
@@ -421,11 +438,15 @@ impl Store for Sqlite {
         Ok(retained.sorted())
     }
 
-    async fn delete_run(&self, context: Context, run: RunId) -> Result<Retained> {
+    async fn delete_run(&self, context: WriteContext, run: RunId) -> Result<RetentionResult> {
         self.write(move |transaction| transaction.delete_run(&context, run)).await
     }
 
-    async fn delete_conversation(&self, context: Context, conversation: ConversationId) -> Result<Retained> {
+    async fn delete_conversation(
+        &self,
+        context: WriteContext,
+        conversation: ConversationId,
+    ) -> Result<RetentionResult> {
         self.write(move |transaction| transaction.delete_conversation(&context, conversation)).await
     }
 
@@ -437,7 +458,7 @@ impl Store for Sqlite {
         self.read(move |connection| streams::run_events(connection, tenant, run, after, limit)).await
     }
 
-    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline> {
+    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: OutlineScope) -> Result<RunOutline> {
         self.read(move |connection| streams::run_outline(connection, tenant, run, upto, shown)).await
     }
 
@@ -445,42 +466,56 @@ impl Store for Sqlite {
         self.read(move |connection| streams::log(connection, tenant, after, limit)).await
     }
 
-    async fn create_conversation(&self, context: Context, conversation: NewConversation) -> Result<Conversation> {
+    async fn create_conversation(
+        &self,
+        context: WriteContext,
+        conversation: NewConversation,
+    ) -> Result<ConversationRecord> {
         self.write(move |transaction| transaction.create_conversation(&context, &conversation)).await
     }
 
-    async fn conversation(&self, tenant: TenantId, conversation: ConversationId) -> Result<Conversation> {
-        self.read(move |connection| content::read_conversation(connection, tenant, conversation)).await
+    async fn conversation(&self, tenant: TenantId, conversation: ConversationId) -> Result<ConversationRecord> {
+        self.read(move |connection| conversations::read_conversation(connection, tenant, conversation)).await
     }
 
-    async fn conversations(&self, tenant: TenantId, page: Page) -> Result<Listed<Conversation>> {
+    async fn conversations(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<ConversationRecord>> {
         self.read(move |connection| lists::conversations(connection, tenant, &page)).await
     }
 
-    async fn add_message(&self, context: Context, message: NewMessage) -> Result<Message> {
+    async fn add_message(&self, context: WriteContext, message: NewMessage) -> Result<MessageRecord> {
         self.write(move |transaction| transaction.add_message(&context, &message)).await
     }
 
-    async fn messages(&self, tenant: TenantId, conversation: ConversationId, page: Page) -> Result<Listed<Message>> {
+    async fn messages(
+        &self,
+        tenant: TenantId,
+        conversation: ConversationId,
+        page: Pagination,
+    ) -> Result<ListPage<MessageRecord>> {
         self.read(move |connection| lists::messages(connection, tenant, conversation, &page)).await
     }
 
-    async fn add_artifact(&self, context: Context, artifact: NewArtifact) -> Result<Artifact> {
+    async fn add_artifact(&self, context: WriteContext, artifact: NewArtifact) -> Result<ArtifactRecord> {
         self.write(move |transaction| transaction.add_artifact(&context, &artifact)).await
     }
 
-    async fn artifact(&self, tenant: TenantId, artifact: ArtifactId) -> Result<Artifact> {
+    async fn artifact(&self, tenant: TenantId, artifact: ArtifactId) -> Result<ArtifactRecord> {
         self.read(move |connection| {
             connection
-                .prepare_cached(&format!("select {} where uid = ?1 and tenant = ?2", content::ARTIFACT))?
-                .query_row([Key16(artifact.uuid()), Key16(tenant.uuid())], rows::artifact)
+                .prepare_cached(&format!("select {} where uid = ?1 and tenant = ?2", conversations::ARTIFACT))?
+                .query_row([IdBytes(artifact.uuid()), IdBytes(tenant.uuid())], rows::artifact)
                 .optional()?
                 .ok_or(Error::NotFound)
         })
         .await
     }
 
-    async fn artifacts(&self, tenant: TenantId, workspace: WorkspaceId, page: Page) -> Result<Listed<Artifact>> {
+    async fn artifacts(
+        &self,
+        tenant: TenantId,
+        workspace: WorkspaceId,
+        page: Pagination,
+    ) -> Result<ListPage<ArtifactRecord>> {
         self.read(move |connection| lists::artifacts(connection, tenant, workspace, &page)).await
     }
 }
@@ -492,7 +527,7 @@ fn read_run(connection: &rusqlite::Connection, tenant: TenantId, run: RunId) -> 
              where r.uid = ?1 and r.tenant = ?2",
             rows::RUN
         ))?
-        .query_row([Key16(run.uuid()), Key16(tenant.uuid())], rows::run)
+        .query_row([IdBytes(run.uuid()), IdBytes(tenant.uuid())], rows::run)
         .optional()?
         .ok_or(Error::NotFound)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
-use super::condition::{fault_of, look_closer};
+use super::disk_health::{fault_of, probe_disk};
 use crate::{Error, Result};
 
 /// Every migration ever shipped, in order. Never edit one; add the next.
@@ -86,7 +86,7 @@ pub(super) fn schema(connection: &Connection) -> rusqlite::Result<String> {
 
 fn explain(path: &Path, error: &rusqlite::Error) -> Error {
     match fault_of(error) {
-        Some(fault) => Error::Unwritable(look_closer(fault, path)),
+        Some(fault) => Error::Unwritable(probe_disk(fault, path)),
         None => Error::Internal(format!("cannot open the database {}: {error}", path.display())),
     }
 }

@@ -10,22 +10,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Error, Fault, Result};
+use crate::{Error, Result, StorageFault};
 
 /// How long an earlier writer, of a store that was dropped or a program that is just ending, may take to finish.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const OWNER_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+const OWNER_LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Becomes the database's owner, for as long as the file is open. The system lets go of it when the process ends, however
 /// that happens.
 pub(super) fn become_owner(database: &Path) -> Result<File> {
-    become_owner_within(PATIENCE, database)
+    become_owner_within(OWNER_LOCK_TIMEOUT, database)
 }
 
 fn become_owner_within(patience: Duration, database: &Path) -> Result<File> {
     // SQLite follows a link, and so does the lock.
     let path = lock_of(&fs::canonicalize(database).unwrap_or_else(|_| database.to_owned()));
-    let failed = |error: std::io::Error| match Fault::of_io(&error) {
+    let failed = |error: std::io::Error| match StorageFault::of_io(&error) {
         Some(fault) => Error::Unwritable(fault),
         None => Error::Internal(format!("cannot lock the database {}: {error}", path.display())),
     };
@@ -34,7 +34,7 @@ fn become_owner_within(patience: Duration, database: &Path) -> Result<File> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if since.elapsed() < patience => thread::sleep(LOOK_EVERY),
+            Err(TryLockError::WouldBlock) if since.elapsed() < patience => thread::sleep(OWNER_LOCK_POLL_INTERVAL),
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::Unusable {
                     what: format!("the database {} belongs to a hub that is running", database.display()),

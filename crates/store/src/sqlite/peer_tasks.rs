@@ -6,15 +6,15 @@ use attache_protocol::{
     AgentId, RunId, TenantId, Timestamp,
     rules::{
         recovery::Recovery,
-        run::{Command, Worker},
+        run::{RunCommand, WorkerRef},
     },
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
-    journal::Stamp,
-    rows::{self, Hot, Key16},
-    writer::Transaction,
+    journal::LogStamp,
+    rows::{self, IdBytes, RunState},
+    writer::WriteTransaction,
 };
 use crate::{
     Error, Result,
@@ -26,23 +26,23 @@ use crate::{
 const TASK: &str = "run, agent, epoch, url, message_id, peer_task_id, peer_context_id, native_status, recovery, sent, \
      updated, no from peer_tasks";
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
+impl WriteTransaction<'_, '_> {
     pub(super) fn begin_peer_task(
         &mut self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         new: NewPeerTask,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Result<PeerTask>> {
         let hot = self.workers_run(by, run)?;
-        let renewed = match self.judge(&hot, &Command::Progress { by, lease }, at) {
+        let renewed = match self.judge(&hot, &RunCommand::Progress { by, lease }, at) {
             Ok(renewed) => renewed,
             Err(error) => {
                 let actor = entry::runtime_actor(by.runtime);
-                return self.refuse(&hot, call::PEER_TASK, by, Stamp { actor: &actor, at }, error);
+                return self.refuse(&hot, call::PEER_TASK, by, LogStamp { actor: &actor, at }, error);
             }
         };
         let hot = self.renew(&hot, renewed.state)?;
@@ -56,8 +56,8 @@ impl Transaction<'_, '_> {
                  values (?1, ?2, ?3, ?4, ?5, ?6, ?6)",
             )?
             .execute(params![
-                Key16(run.uuid()),
-                Key16(hot.agent.uuid()),
+                IdBytes(run.uuid()),
+                IdBytes(hot.agent.uuid()),
                 hot.state.epoch,
                 url,
                 message_id,
@@ -80,7 +80,7 @@ impl Transaction<'_, '_> {
 
     pub(super) fn link_peer_task(
         &mut self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         change: PeerTaskChange,
         lease: Duration,
@@ -88,8 +88,8 @@ impl Transaction<'_, '_> {
     ) -> Result<Result<PeerTask>> {
         let hot = self.workers_run(by, run)?;
         let actor = entry::runtime_actor(by.runtime);
-        let stamp = Stamp { actor: &actor, at };
-        let renewed = match self.judge(&hot, &Command::Progress { by, lease }, at) {
+        let stamp = LogStamp { actor: &actor, at };
+        let renewed = match self.judge(&hot, &RunCommand::Progress { by, lease }, at) {
             Ok(renewed) => renewed,
             Err(error) => return self.refuse(&hot, call::PEER_TASK, by, stamp, error),
         };
@@ -98,8 +98,8 @@ impl Transaction<'_, '_> {
         if task != before {
             self.put_peer_task(&task)?;
         }
-        let renewed = Hot { state: renewed.state, ..hot.clone() };
-        let after = match entry::peer::told(&task, told) {
+        let renewed = RunState { state: renewed.state, ..hot.clone() };
+        let after = match entry::peer::peer_task_changed(&task, told) {
             Some(entry) => self.append_for(renewed, stamp, &entry)?,
             None => renewed,
         };
@@ -117,7 +117,7 @@ impl Transaction<'_, '_> {
                  where run = ?1",
             )?
             .execute(params![
-                Key16(task.run.uuid()),
+                IdBytes(task.run.uuid()),
                 task.peer_task_id,
                 task.peer_context_id,
                 task.native_status,
@@ -134,7 +134,7 @@ impl Transaction<'_, '_> {
             let found = self
                 .connection
                 .prepare_cached(&format!("select {TASK} where run = ?1"))?
-                .query_row([Key16(hot.id.uuid())], |row| Ok((task(row)?, row.get::<_, i64>(11)?)))
+                .query_row([IdBytes(hot.id.uuid())], |row| Ok((task(row)?, row.get::<_, i64>(11)?)))
                 .optional()?;
             open.extend(found);
         }
@@ -146,21 +146,21 @@ impl Transaction<'_, '_> {
 fn read_task(connection: &Connection, run: RunId) -> Result<Option<PeerTask>> {
     Ok(connection
         .prepare_cached(&format!("select {TASK} where run = ?1"))?
-        .query_row([Key16(run.uuid())], task)
+        .query_row([IdBytes(run.uuid())], task)
         .optional()?)
 }
 
 pub(super) fn of_run(connection: &Connection, tenant: TenantId, run: RunId) -> Result<Option<PeerTask>> {
     let known = connection
         .prepare_cached("select 1 from task_runs where uid = ?1 and tenant = ?2")?
-        .exists([Key16(run.uuid()), Key16(tenant.uuid())])?;
+        .exists([IdBytes(run.uuid()), IdBytes(tenant.uuid())])?;
     if known { read_task(connection, run) } else { Err(Error::NotFound) }
 }
 
 pub(super) fn by_id(connection: &Connection, agent: AgentId, id: &str) -> Result<Option<PeerTask>> {
     Ok(connection
         .prepare_cached(&format!("select {TASK} where agent = ?1 and peer_task_id = ?2 order by no desc limit 1"))?
-        .query_row(params![Key16(agent.uuid()), id], task)
+        .query_row(params![IdBytes(agent.uuid()), id], task)
         .optional()?)
 }
 

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use attache_protocol::{AgentId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::Worker};
+use attache_protocol::{AgentId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::WorkerRef};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
-    Sqlite, agents, peer_tasks,
-    rows::{self, Key16},
+    SqliteStore, agents, peer_tasks,
+    rows::{self, IdBytes},
     runtimes,
-    writer::{Transaction, Undo},
+    writer::{UndoMode, WriteTransaction},
 };
 use crate::{
-    Context, Error, Peers, Result, Woken, entry,
+    Error, PeerStore, Result, WakeHint, WriteContext, entry,
     record::{
-        AgentRef, Runtime, RuntimeKind,
-        peer::{NewPeer, NewPeerTask, Peer, PeerTask, PeerTaskChange, Pin},
+        AgentRef, RuntimeKind, RuntimeRecord,
+        peer::{NewPeer, NewPeerTask, PeerRecord, PeerTask, PeerTaskChange, PinnedCard},
     },
 };
 
@@ -24,10 +24,10 @@ use crate::{
 const PEER: &str = "p.agent, p.url, p.sealed, p.pin_digest, p.pin_card, p.pinned, p.offered_digest, p.offered_card, \
      p.offered, p.problem, p.tenant from peers p";
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
-    fn set_peer(&mut self, context: &Context, agent: &AgentRef, new: NewPeer) -> Result<Peer> {
+impl WriteTransaction<'_, '_> {
+    fn set_peer(&mut self, context: &WriteContext, agent: &AgentRef, new: NewPeer) -> Result<PeerRecord> {
         let account = self.account(context.tenant, agent)?;
         if account.archived_at.is_some() {
             return Err(Error::AgentArchived);
@@ -37,15 +37,15 @@ impl Transaction<'_, '_> {
         }
         let peer = match read_peer(self.connection, account.id)? {
             Some(known) => known.set(new),
-            None => Peer::new(account.id, new),
+            None => PeerRecord::new(account.id, new),
         };
         self.connection.execute(
             "insert into peers (agent, tenant, url) values (?1, ?2, ?3) on conflict (agent) do nothing",
-            params![Key16(account.id.uuid()), Key16(context.tenant.uuid()), peer.url],
+            params![IdBytes(account.id.uuid()), IdBytes(context.tenant.uuid()), peer.url],
         )?;
         self.put_peer(&peer)?;
         self.log(context.tenant, context.stamp(), &entry::peer::set(&peer), None)?;
-        self.woken.push(Woken::Peers);
+        self.woken.push(WakeHint::Peers);
         Ok(peer)
     }
 
@@ -56,17 +56,17 @@ impl Transaction<'_, '_> {
 
     pub(super) fn is_peer(&self, agent: AgentId) -> Result<bool> {
         let mut found = self.connection.prepare_cached("select 1 from peers where agent = ?1")?;
-        Ok(found.exists([Key16(agent.uuid())])?)
+        Ok(found.exists([IdBytes(agent.uuid())])?)
     }
 
     /// A peer of the tenant that is at this url now.
-    fn peer_at(&self, tenant: TenantId, agent: AgentId, url: &str) -> Result<Peer> {
+    fn peer_at(&self, tenant: TenantId, agent: AgentId, url: &str) -> Result<PeerRecord> {
         agents::read_account(self.connection, tenant, &AgentRef::Id(agent))?;
         read_peer(self.connection, agent)?.filter(|peer| peer.url == url).ok_or(Error::NotFound)
     }
 
-    fn pin_card(&mut self, context: &Context, agent: AgentId, url: &str, card: Pin) -> Result<Peer> {
-        let peer = Peer { problem: None, ..self.peer_at(context.tenant, agent, url)? };
+    fn pin_card(&mut self, context: &WriteContext, agent: AgentId, url: &str, card: PinnedCard) -> Result<PeerRecord> {
+        let peer = PeerRecord { problem: None, ..self.peer_at(context.tenant, agent, url)? };
         match &peer.pin {
             Some(pin) if pin.digest != card.digest => Err(Error::CardPinned),
             Some(_) => {
@@ -75,7 +75,7 @@ impl Transaction<'_, '_> {
             }
             None => {
                 let pinned = entry::peer::pinned(agent, &card);
-                let peer = Peer { pin: Some(card), ..peer };
+                let peer = PeerRecord { pin: Some(card), ..peer };
                 self.put_peer(&peer)?;
                 self.log(context.tenant, context.stamp(), &pinned, None)?;
                 Ok(peer)
@@ -83,26 +83,33 @@ impl Transaction<'_, '_> {
         }
     }
 
-    fn offer_card(&mut self, context: &Context, agent: AgentId, url: &str, card: Pin, problem: String) -> Result<Peer> {
+    fn offer_card(
+        &mut self,
+        context: &WriteContext,
+        agent: AgentId,
+        url: &str,
+        card: PinnedCard,
+        problem: String,
+    ) -> Result<PeerRecord> {
         let peer = self.peer_at(context.tenant, agent, url)?;
-        let is = |known: &Option<Pin>| known.as_ref().is_some_and(|known| known.digest == card.digest);
+        let is = |known: &Option<PinnedCard>| known.as_ref().is_some_and(|known| known.digest == card.digest);
         if is(&peer.pin) {
             return Ok(peer);
         }
         let known = is(&peer.offered);
-        let peer = Peer { problem: Some(problem), ..peer };
+        let peer = PeerRecord { problem: Some(problem), ..peer };
         if known {
             self.put_peer(&peer)?;
             return Ok(peer);
         }
         let changed = entry::peer::card_changed(agent, &card);
-        let peer = Peer { offered: Some(card), ..peer };
+        let peer = PeerRecord { offered: Some(card), ..peer };
         self.put_peer(&peer)?;
         self.log(context.tenant, context.stamp(), &changed, None)?;
         Ok(peer)
     }
 
-    fn trust_card(&mut self, context: &Context, agent: &AgentRef, seen: Option<[u8; 32]>) -> Result<Peer> {
+    fn trust_card(&mut self, context: &WriteContext, agent: &AgentRef, seen: Option<[u8; 32]>) -> Result<PeerRecord> {
         let account = self.account(context.tenant, agent)?;
         if account.archived_at.is_some() {
             return Err(Error::AgentArchived);
@@ -112,12 +119,12 @@ impl Transaction<'_, '_> {
         if seen.is_some_and(|seen| seen != offered.digest) {
             return Err(Error::VersionChanged);
         }
-        let card = Pin { pinned_at: context.at, ..offered };
+        let card = PinnedCard { pinned_at: context.at, ..offered };
         let trusted = entry::peer::trusted(account.id, &card);
-        let peer = Peer { pin: Some(card), offered: None, problem: None, ..peer };
+        let peer = PeerRecord { pin: Some(card), offered: None, problem: None, ..peer };
         self.put_peer(&peer)?;
         self.log(context.tenant, context.stamp(), &trusted, None)?;
-        self.woken.push(Woken::Peers);
+        self.woken.push(WakeHint::Peers);
         Ok(peer)
     }
 
@@ -125,12 +132,12 @@ impl Transaction<'_, '_> {
         let changed = self
             .connection
             .prepare_cached("update peers set problem = ?2 where agent = ?1")?
-            .execute(params![Key16(agent.uuid()), problem])?;
+            .execute(params![IdBytes(agent.uuid()), problem])?;
         if changed == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
 
     /// Stores a peer that is there.
-    fn put_peer(&self, peer: &Peer) -> Result<()> {
+    fn put_peer(&self, peer: &PeerRecord) -> Result<()> {
         let (pin, offered) = (peer.pin.as_ref(), peer.offered.as_ref());
         self.connection
             .prepare_cached(
@@ -139,7 +146,7 @@ impl Transaction<'_, '_> {
                  where agent = ?1",
             )?
             .execute(params![
-                Key16(peer.agent.uuid()),
+                IdBytes(peer.agent.uuid()),
                 peer.url,
                 peer.sealed,
                 pin.map(|pin| pin.digest),
@@ -153,28 +160,28 @@ impl Transaction<'_, '_> {
         Ok(())
     }
 
-    fn declare_extensions(&mut self, id: RuntimeId, extensions: Option<&Json>) -> Result<Runtime> {
+    fn declare_extensions(&mut self, id: RuntimeId, extensions: Option<&Json>) -> Result<RuntimeRecord> {
         self.working(id)?;
         let changed = self
             .connection
             .prepare_cached("update agent_runtimes set extensions = ?2 where id = ?1 and extensions is not ?2")?
-            .execute(params![Key16(id.uuid()), extensions.map(Json::get)])?;
+            .execute(params![IdBytes(id.uuid()), extensions.map(Json::get)])?;
         let runtime = runtimes::any_runtime(self.connection, id)?;
         if changed > 0 {
-            self.woken.push(Woken::Runtime(runtime.agent));
+            self.woken.push(WakeHint::Runtime(runtime.agent));
         }
         Ok(runtime)
     }
 }
 
-fn read_peer(connection: &Connection, agent: AgentId) -> Result<Option<Peer>> {
+fn read_peer(connection: &Connection, agent: AgentId) -> Result<Option<PeerRecord>> {
     Ok(connection
         .prepare_cached(&format!("select {PEER} where p.agent = ?1"))?
-        .query_row([Key16(agent.uuid())], peer)
+        .query_row([IdBytes(agent.uuid())], peer)
         .optional()?)
 }
 
-fn living_peers(connection: &Connection) -> Result<Vec<(TenantId, Peer)>> {
+fn living_peers(connection: &Connection) -> Result<Vec<(TenantId, PeerRecord)>> {
     Ok(connection
         .prepare_cached(&format!(
             "select {PEER} cross join agent_accounts a on a.id = p.agent where a.archived is null order by p.no"
@@ -184,8 +191,8 @@ fn living_peers(connection: &Connection) -> Result<Vec<(TenantId, Peer)>> {
 }
 
 /// Reads [`PEER`].
-fn peer(row: &Row<'_>) -> rusqlite::Result<Peer> {
-    Ok(Peer {
+fn peer(row: &Row<'_>) -> rusqlite::Result<PeerRecord> {
+    Ok(PeerRecord {
         agent: rows::agent_id(row.get(0)?),
         url: row.get(1)?,
         sealed: row.get(2)?,
@@ -195,20 +202,20 @@ fn peer(row: &Row<'_>) -> rusqlite::Result<Peer> {
     })
 }
 
-fn pin(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Pin>> {
+fn pin(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<PinnedCard>> {
     let Some(digest) = row.get(first)? else { return Ok(None) };
-    Ok(Some(Pin { digest, card: rows::json(row, first + 1)?, pinned_at: rows::time(row, first + 2)? }))
+    Ok(Some(PinnedCard { digest, card: rows::json(row, first + 1)?, pinned_at: rows::time(row, first + 2)? }))
 }
 
-// === impl Sqlite ===
+// === impl SqliteStore ===
 
 #[async_trait]
-impl Peers for Sqlite {
-    async fn set_peer(&self, context: Context, agent: AgentRef, peer: NewPeer) -> Result<Peer> {
+impl PeerStore for SqliteStore {
+    async fn set_peer(&self, context: WriteContext, agent: AgentRef, peer: NewPeer) -> Result<PeerRecord> {
         self.write(move |transaction| transaction.set_peer(&context, &agent, peer)).await
     }
 
-    async fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<Peer>> {
+    async fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<PeerRecord>> {
         self.read(move |connection| {
             agents::read_account(connection, tenant, &AgentRef::Id(agent))?;
             read_peer(connection, agent)
@@ -216,21 +223,28 @@ impl Peers for Sqlite {
         .await
     }
 
-    async fn peers(&self) -> Result<Vec<(TenantId, Peer)>> {
+    async fn peers(&self) -> Result<Vec<(TenantId, PeerRecord)>> {
         self.read(living_peers).await
     }
 
-    async fn pin_card(&self, context: Context, agent: AgentId, url: &str, card: Pin) -> Result<Peer> {
+    async fn pin_card(&self, context: WriteContext, agent: AgentId, url: &str, card: PinnedCard) -> Result<PeerRecord> {
         let url = url.to_owned();
         self.write(move |transaction| transaction.pin_card(&context, agent, &url, card)).await
     }
 
-    async fn offer_card(&self, context: Context, agent: AgentId, url: &str, card: Pin, problem: &str) -> Result<Peer> {
+    async fn offer_card(
+        &self,
+        context: WriteContext,
+        agent: AgentId,
+        url: &str,
+        card: PinnedCard,
+        problem: &str,
+    ) -> Result<PeerRecord> {
         let (url, problem) = (url.to_owned(), problem.to_owned());
         self.write(move |transaction| transaction.offer_card(&context, agent, &url, card, problem)).await
     }
 
-    async fn trust_card(&self, context: Context, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<Peer> {
+    async fn trust_card(&self, context: WriteContext, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<PeerRecord> {
         self.write(move |transaction| transaction.trust_card(&context, &agent, seen)).await
     }
 
@@ -240,24 +254,25 @@ impl Peers for Sqlite {
 
     async fn begin_peer_task(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         task: NewPeerTask,
         lease: Duration,
         at: Timestamp,
     ) -> Result<PeerTask> {
-        self.settle(Undo::Savepoint, move |transaction| transaction.begin_peer_task(by, run, task, lease, at)).await
+        self.settle(UndoMode::Savepoint, move |transaction| transaction.begin_peer_task(by, run, task, lease, at)).await
     }
 
     async fn link_peer_task(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         change: PeerTaskChange,
         lease: Duration,
         at: Timestamp,
     ) -> Result<PeerTask> {
-        self.settle(Undo::Savepoint, move |transaction| transaction.link_peer_task(by, run, change, lease, at)).await
+        self.settle(UndoMode::Savepoint, move |transaction| transaction.link_peer_task(by, run, change, lease, at))
+            .await
     }
 
     async fn peer_task(&self, tenant: TenantId, run: RunId) -> Result<Option<PeerTask>> {
@@ -273,7 +288,7 @@ impl Peers for Sqlite {
         self.write(move |transaction| transaction.open_peer_tasks(agent)).await
     }
 
-    async fn declare_extensions(&self, runtime: RuntimeId, extensions: Option<Json>) -> Result<Runtime> {
+    async fn declare_extensions(&self, runtime: RuntimeId, extensions: Option<Json>) -> Result<RuntimeRecord> {
         self.write(move |transaction| transaction.declare_extensions(runtime, extensions.as_ref())).await
     }
 }

@@ -5,26 +5,29 @@ use std::time::Duration;
 use attache_protocol::{
     Json, PermissionId, RunId, TenantId, Timestamp,
     rules::{
-        permission::{self, Decision, Grant, OnTimeout, Scope, Source, Subject, Verdict, decide},
-        run::{Command, FailureCode, Waiting, Worker},
+        permission::{
+            self, ApprovalDecision, DecisionScope, DecisionSource, DecisionVerdict, OnTimeout, PermissionSubject,
+            StandingGrant, decide,
+        },
+        run::{FailureCode, RunCommand, WaitReason, WorkerRef},
     },
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    journal::{Stamp, Written},
+    journal::{LogStamp, TransitionWrites},
     lists,
-    rows::{self, Hot, Key16},
-    writer::Transaction,
+    rows::{self, IdBytes, RunState},
+    writer::WriteTransaction,
 };
 use crate::{
-    Context, Error, Result, Woken,
+    Error, Result, WakeHint, WriteContext,
     entry::{self, call},
     record::{
-        Listed, Page,
-        ask::{NewDecision, NewPermission, Permission, PermissionFilter, Settled},
+        ListPage, Pagination,
         channel::Frame,
+        worker_request::{NewDecision, NewPermission, PermissionFilter, PermissionRecord, PermissionSettlement},
     },
     weight::has_room,
 };
@@ -37,7 +40,7 @@ const PERMISSION: &str = "p.id, p.run, p.agent, a.name, p.conversation, p.runtim
 
 /// What a settled permission means for its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
+enum DecisionEffect {
     /// It waits for one answer less.
     GoesOn,
     /// It never waited, or does not wait any more.
@@ -48,39 +51,39 @@ enum Effect {
 #[derive(Serialize, Deserialize)]
 struct StoredDecision {
     approved: bool,
-    scope: Scope,
+    scope: DecisionScope,
     tool_pattern: Option<String>,
     until: Option<Timestamp>,
     this_channel_only: bool,
     comment: Option<String>,
 }
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
+impl WriteTransaction<'_, '_> {
     pub(super) fn request_permission(
         &mut self,
-        by: Worker,
+        by: WorkerRef,
         new: &NewPermission,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Result<Permission>> {
+    ) -> Result<Result<PermissionRecord>> {
         let hot = self.workers_run(by, new.run)?;
         let actor = entry::runtime_actor(by.runtime);
-        let stamp = Stamp { actor: &actor, at };
-        let asked = match self.judge(&hot, &Command::Ask { by, what: Waiting::Approval, lease }, at) {
+        let stamp = LogStamp { actor: &actor, at };
+        let asked = match self.judge(&hot, &RunCommand::Ask { by, what: WaitReason::Approval, lease }, at) {
             Ok(asked) => asked,
             Err(error) => return self.refuse(&hot, call::PERMISSION, by, stamp, error),
         };
-        let renewed = self.judge(&hot, &Command::Progress { by, lease }, at)?;
-        if let Some(known) = self.asked_before(&hot, new)? {
+        let renewed = self.judge(&hot, &RunCommand::Progress { by, lease }, at)?;
+        if let Some(known) = self.find_repeated_permission(&hot, new)? {
             if known.subject != new.subject {
                 return Err(Error::KeyReused);
             }
             self.renew(&hot, renewed.state)?;
             return Ok(Ok(known));
         }
-        let requested = entry::ask::permission_requested(new);
+        let requested = entry::worker_request::permission_requested(new);
         if !has_room(hot.log_bytes, requested.1.get().len()) {
             return Err(Error::LogFull);
         }
@@ -95,22 +98,22 @@ impl Transaction<'_, '_> {
         match permission::judge(&grants, permission.as_asked(), at) {
             Some(grant) => {
                 after.state = renewed.state;
-                let settled = Settled {
+                let settled = PermissionSettlement {
                     at,
                     by: format!("grant:{}", grant.id),
-                    source: Some(Source::Policy),
+                    source: Some(DecisionSource::Policy),
                     decision: self.denial_behind(hot.tenant, grant)?,
                     via: None,
                     from: None,
                     grant: Some(grant.id),
                 };
-                let state = permission::State::decided(grant.approved);
-                let permission = Permission { state, settled: Some(settled), ..permission };
-                let stamp = Stamp { actor: Context::SYSTEM, at };
-                after = self.settle_permission(after, &permission, stamp, Effect::None)?;
+                let state = permission::PermissionState::decided(grant.approved);
+                let permission = PermissionRecord { state, settled: Some(settled), ..permission };
+                let stamp = LogStamp { actor: WriteContext::SYSTEM, at };
+                after = self.settle_permission(after, &permission, stamp, DecisionEffect::None)?;
             }
             None => {
-                after = self.append_for(after, stamp, &entry::ask::approval_required(new.id))?;
+                after = self.append_for(after, stamp, &entry::worker_request::approval_required(new.id))?;
                 after = self.wait(after, asked, stamp)?;
                 if let Some(url) = &new.notify {
                     self.notify(&hot, new.id, url, at)?;
@@ -122,19 +125,19 @@ impl Transaction<'_, '_> {
     }
 
     /// What was said with the denial that a grant stands for: the agent is told why, also the next time.
-    fn denial_behind(&self, tenant: TenantId, grant: &Grant) -> Result<Option<Decision>> {
+    fn denial_behind(&self, tenant: TenantId, grant: &StandingGrant) -> Result<Option<ApprovalDecision>> {
         if grant.approved {
             return Ok(None);
         }
         let made_by: [u8; 16] = self
             .connection
             .prepare_cached("select permission from permission_grants where id = ?1")?
-            .query_row([Key16(grant.id.uuid())], |row| row.get(0))?;
+            .query_row([IdBytes(grant.id.uuid())], |row| row.get(0))?;
         let made_by = read_permission(self.connection, tenant, rows::permission_id(made_by))?;
         Ok(made_by.settled.and_then(|settled| settled.decision))
     }
 
-    fn insert_permission(&self, hot: &Hot, by: Worker, new: &NewPermission, at: Timestamp) -> Result<()> {
+    fn insert_permission(&self, hot: &RunState, by: WorkerRef, new: &NewPermission, at: Timestamp) -> Result<()> {
         self.connection
             .prepare_cached(
                 "insert into permission_requests (id, tenant, agent, run, epoch, state, expires, on_timeout, subject,
@@ -145,15 +148,15 @@ impl Transaction<'_, '_> {
                  from task_runs r where r.id = ?17",
             )?
             .execute(params![
-                Key16(new.id.uuid()),
+                IdBytes(new.id.uuid()),
                 hot.state.epoch,
-                permission::State::Pending.as_str(),
+                permission::PermissionState::Pending.as_str(),
                 new.expires_at.map(Timestamp::millis),
                 new.on_timeout.as_str(),
                 new.subject.0,
                 new.request,
-                Key16(by.runtime.uuid()),
-                new.channel.map(|channel| Key16(channel.uuid())),
+                IdBytes(by.runtime.uuid()),
+                new.channel.map(|channel| IdBytes(channel.uuid())),
                 at.millis(),
                 new.tool,
                 new.input.get(),
@@ -169,7 +172,7 @@ impl Transaction<'_, '_> {
     }
 
     /// The request of the same claim that is the same question.
-    fn asked_before(&self, hot: &Hot, new: &NewPermission) -> Result<Option<Permission>> {
+    fn find_repeated_permission(&self, hot: &RunState, new: &NewPermission) -> Result<Option<PermissionRecord>> {
         let same = match new.request {
             Some(_) => "p.request = ?3 and ?4 is not null",
             None => "p.state = 'pending' and p.subject = ?4 and ?3 is null",
@@ -178,50 +181,50 @@ impl Transaction<'_, '_> {
         Ok(self
             .connection
             .prepare_cached(&sql)?
-            .query_row(params![Key16(hot.id.uuid()), hot.state.epoch, new.request, new.subject.0], permission)
+            .query_row(params![IdBytes(hot.id.uuid()), hot.state.epoch, new.request, new.subject.0], permission)
             .optional()?)
     }
 
     pub(super) fn decide_permission(
         &mut self,
-        context: &Context,
+        context: &WriteContext,
         id: PermissionId,
         new: NewDecision,
-    ) -> Result<Result<Permission>> {
+    ) -> Result<Result<PermissionRecord>> {
         let permission = read_permission(self.connection, context.tenant, id)?;
-        let before = permission.settled.as_ref().map(|settled| permission::Settled {
+        let before = permission.settled.as_ref().map(|settled| permission::PriorDecision {
             state: permission.state,
             by: &settled.by,
             decision: settled.decision.as_ref(),
         });
         let NewDecision { decision, grant, via, from } = new;
         match decide(before, &context.actor, &decision) {
-            Verdict::Settles => {}
-            Verdict::Repeats => return Ok(Ok(permission)),
-            Verdict::TooLate => {
-                let late = entry::ask::permission_late(&permission, &decision);
+            DecisionVerdict::Settles => {}
+            DecisionVerdict::Repeats => return Ok(Ok(permission)),
+            DecisionVerdict::TooLate => {
+                let late = entry::worker_request::permission_late(&permission, &decision);
                 self.log(context.tenant, context.stamp(), &late, None)?;
                 return Ok(Err(Error::AlreadyDecided(Box::new(permission))));
             }
         }
-        let grant = Grant::of(grant, &decision, permission.as_asked());
+        let grant = StandingGrant::of(grant, &decision, permission.as_asked());
         if let Some(grant) = &grant {
             self.insert_grant(context, &permission, grant)?;
         }
-        let settled = Settled {
+        let settled = PermissionSettlement {
             at: context.at,
             by: context.actor.clone(),
-            source: Some(Source::User),
+            source: Some(DecisionSource::User),
             via: Some(via),
             from,
             grant: grant.map(|grant| grant.id),
             decision: Some(decision),
         };
         let approved = settled.decision.as_ref().is_some_and(|decision| decision.approved);
-        let state = permission::State::decided(approved);
-        let permission = Permission { state, settled: Some(settled), ..permission };
-        let hot = self.hot(permission.run)?;
-        let after = self.settle_permission(hot.clone(), &permission, context.stamp(), Effect::GoesOn)?;
+        let state = permission::PermissionState::decided(approved);
+        let permission = PermissionRecord { state, settled: Some(settled), ..permission };
+        let hot = self.run_state(permission.run)?;
+        let after = self.settle_permission(hot.clone(), &permission, context.stamp(), DecisionEffect::GoesOn)?;
         self.put(&hot, &after, None)?;
         Ok(Ok(permission))
     }
@@ -229,29 +232,29 @@ impl Transaction<'_, '_> {
     /// Writes down how a pending permission was settled, with its rows and its frame. The run is not stored yet.
     fn settle_permission(
         &mut self,
-        hot: Hot,
-        permission: &Permission,
-        stamp: Stamp<'_>,
-        effect: Effect,
-    ) -> Result<Hot> {
+        hot: RunState,
+        permission: &PermissionRecord,
+        stamp: LogStamp<'_>,
+        effect: DecisionEffect,
+    ) -> Result<RunState> {
         let (id, run) = (permission.id, permission.run);
         self.update_permission(permission)?;
-        let hot = self.append_for(hot, stamp, &entry::ask::permission_decided(permission))?;
-        self.woken.push(Woken::Asked(run));
-        let answer = permission.state.approved().filter(|_| permission.state != permission::State::Cancelled);
+        let hot = self.append_for(hot, stamp, &entry::worker_request::permission_decided(permission))?;
+        self.woken.push(WakeHint::Asked(run));
+        let answer = permission.state.approved().filter(|_| permission.state != permission::PermissionState::Cancelled);
         let Some(approved) = answer else { return Ok(hot) };
         if let Some(channel) = hot.channel {
             self.log_channel(channel, stamp, &entry::channel::permission_returned(channel, id, run, approved))?;
-            self.tell(channel, Frame::Permission { permission: id })?;
+            self.add_frame(channel, Frame::Permission { permission: id })?;
         }
-        if effect == Effect::None {
+        if effect == DecisionEffect::None {
             return Ok(hot);
         }
-        let answered = self.judge(&hot, &Command::Answer { what: Waiting::Approval }, stamp.at)?;
+        let answered = self.judge(&hot, &RunCommand::Answer { what: WaitReason::Approval }, stamp.at)?;
         self.wait(hot, answered, stamp)
     }
 
-    fn update_permission(&self, permission: &Permission) -> Result<()> {
+    fn update_permission(&self, permission: &PermissionRecord) -> Result<()> {
         let settled = permission.settled.as_ref();
         let decision = settled.and_then(|settled| settled.decision.as_ref()).map(StoredDecision::of);
         self.connection
@@ -261,21 +264,21 @@ impl Transaction<'_, '_> {
                  where id = ?1",
             )?
             .execute(params![
-                Key16(permission.id.uuid()),
+                IdBytes(permission.id.uuid()),
                 permission.state.as_str(),
                 settled.map(|settled| settled.at.millis()),
                 settled.map(|settled| settled.by.as_str()),
-                settled.and_then(|settled| settled.source).map(Source::as_str),
+                settled.and_then(|settled| settled.source).map(DecisionSource::as_str),
                 settled.and_then(|settled| settled.via.as_deref()),
                 settled.and_then(|settled| settled.from.as_deref()),
-                settled.and_then(|settled| settled.grant).map(|grant| Key16(grant.uuid())),
+                settled.and_then(|settled| settled.grant).map(|grant| IdBytes(grant.uuid())),
                 decision.map(|decision| Json::of(&decision).get().to_owned()),
             ])?;
         Ok(())
     }
 
     /// Nobody needs the answers any more: the run is about to leave `running`. The run is not stored yet.
-    pub(super) fn cancel_questions(&mut self, hot: &Hot, at: Timestamp) -> Result<Hot> {
+    pub(super) fn cancel_questions(&mut self, hot: &RunState, at: Timestamp) -> Result<RunState> {
         let mut after = hot.clone();
         let waits = hot.state.claim().map(|claim| claim.waits).unwrap_or_default();
         if waits.approvals > 0 {
@@ -283,24 +286,24 @@ impl Transaction<'_, '_> {
             let pending = self
                 .connection
                 .prepare_cached(&sql)?
-                .query_map([Key16(hot.id.uuid())], permission)?
+                .query_map([IdBytes(hot.id.uuid())], permission)?
                 .collect::<rusqlite::Result<Vec<_>>>()?;
             for permission in pending {
-                let state = permission::State::Cancelled;
-                let permission = Permission { state, settled: Some(by_itself(at, None)), ..permission };
-                let stamp = Stamp { actor: Context::SYSTEM, at };
-                after = self.settle_permission(after, &permission, stamp, Effect::None)?;
+                let state = permission::PermissionState::Cancelled;
+                let permission = PermissionRecord { state, settled: Some(by_itself(at, None)), ..permission };
+                let stamp = LogStamp { actor: WriteContext::SYSTEM, at };
+                after = self.settle_permission(after, &permission, stamp, DecisionEffect::None)?;
             }
         }
         if waits.waiting().is_some() || hot.calls > 0 {
-            self.cancel_asks(hot.id)?;
+            self.cancel_worker_requests(hot.id)?;
             after.calls = 0;
         }
         Ok(after)
     }
 
     pub(super) fn expire_permissions(&mut self, at: Timestamp, runs: &mut Vec<RunId>) -> Result<()> {
-        let stamp = Stamp { actor: Context::SYSTEM, at };
+        let stamp = LogStamp { actor: WriteContext::SYSTEM, at };
         let sql = format!(
             "select {} where p.state = 'pending' and p.expires is not null and p.expires <= ?1
                 and p.on_timeout <> 'keep_waiting' order by p.no",
@@ -313,20 +316,20 @@ impl Transaction<'_, '_> {
             .query_map([at.millis()], permission)?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for permission in due {
-            let hot = self.hot(permission.run)?;
+            let hot = self.run_state(permission.run)?;
             // An earlier one may have ended the run, and cancelled this one.
             if hot.state.epoch != permission.epoch || hot.state.claim().is_none() {
                 continue;
             }
             let halts = permission.on_timeout == OnTimeout::DenyAndHalt;
-            let settled = Some(by_itself(at, Some(Source::Timeout)));
-            let permission = Permission { state: permission::State::Expired, settled, ..permission };
-            let effect = if halts { Effect::None } else { Effect::GoesOn };
+            let settled = Some(by_itself(at, Some(DecisionSource::Timeout)));
+            let permission = PermissionRecord { state: permission::PermissionState::Expired, settled, ..permission };
+            let effect = if halts { DecisionEffect::None } else { DecisionEffect::GoesOn };
             let after = self.settle_permission(hot.clone(), &permission, stamp, effect)?;
             self.put(&hot, &after, None)?;
             if halts {
-                let halt = Command::Halt { code: FailureCode::PermissionDenied };
-                self.step(&after, &halt, stamp, Written::default())?;
+                let halt = RunCommand::Halt { code: FailureCode::PermissionDenied };
+                self.step(&after, &halt, stamp, TransitionWrites::default())?;
                 runs.push(after.id);
             }
         }
@@ -334,10 +337,10 @@ impl Transaction<'_, '_> {
     }
 }
 
-pub(super) fn read_permission(connection: &Connection, tenant: TenantId, id: PermissionId) -> Result<Permission> {
+pub(super) fn read_permission(connection: &Connection, tenant: TenantId, id: PermissionId) -> Result<PermissionRecord> {
     connection
         .prepare_cached(&format!("select {PERMISSION} where p.id = ?1 and p.tenant = ?2"))?
-        .query_row([Key16(id.uuid()), Key16(tenant.uuid())], permission)
+        .query_row([IdBytes(id.uuid()), IdBytes(tenant.uuid())], permission)
         .optional()?
         .ok_or(Error::NotFound)
 }
@@ -346,11 +349,11 @@ pub(super) fn permissions(
     connection: &Connection,
     tenant: TenantId,
     filter: &PermissionFilter,
-    page: &Page,
-) -> Result<Listed<Permission>> {
-    let run = filter.run.map(|run| Key16(run.uuid()));
-    let agent = filter.agent.map(|agent| Key16(agent.uuid()));
-    let tenant = Key16(tenant.uuid());
+    page: &Pagination,
+) -> Result<ListPage<PermissionRecord>> {
+    let run = filter.run.map(|run| IdBytes(run.uuid()));
+    let agent = filter.agent.map(|agent| IdBytes(agent.uuid()));
+    let tenant = IdBytes(tenant.uuid());
     let (before, limit) = (lists::before(page)?, lists::one_more(page));
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
     let mut conditions = String::new();
@@ -373,22 +376,22 @@ pub(super) fn permissions(
 pub(super) fn pending_permissions(connection: &Connection, tenant: TenantId) -> Result<u64> {
     let count: i64 = connection
         .prepare_cached("select count(*) from permission_requests where tenant = ?1 and state = 'pending'")?
-        .query_row([Key16(tenant.uuid())], |row| row.get(0))?;
+        .query_row([IdBytes(tenant.uuid())], |row| row.get(0))?;
     Ok(count.unsigned_abs())
 }
 
 /// How a permission is settled without anybody's decision.
-fn by_itself(at: Timestamp, source: Option<Source>) -> Settled {
-    let by = Context::SYSTEM.to_owned();
-    Settled { at, by, source, decision: None, via: None, from: None, grant: None }
+fn by_itself(at: Timestamp, source: Option<DecisionSource>) -> PermissionSettlement {
+    let by = WriteContext::SYSTEM.to_owned();
+    PermissionSettlement { at, by, source, decision: None, via: None, from: None, grant: None }
 }
 
 /// Reads [`PERMISSION`].
-fn permission(row: &Row<'_>) -> rusqlite::Result<Permission> {
-    let state = permission::State::from_text(&row.get::<_, String>(19)?);
+fn permission(row: &Row<'_>) -> rusqlite::Result<PermissionRecord> {
+    let state = permission::PermissionState::from_text(&row.get::<_, String>(19)?);
     let on_timeout = OnTimeout::from_text(&row.get::<_, String>(18)?);
     let paths = rows::json(row, 11)?.parse().map_err(|_| rows::corrupt(11, "paths are not texts"))?;
-    Ok(Permission {
+    Ok(PermissionRecord {
         id: rows::permission_id(row.get(0)?),
         run: rows::run_id(row.get(1)?),
         agent: rows::agent_id(row.get(2)?),
@@ -408,7 +411,7 @@ fn permission(row: &Row<'_>) -> rusqlite::Result<Permission> {
             Some(list) => list.parse().map_err(|_| rows::corrupt(28, "what is undisclosed is no list of texts"))?,
             None => Vec::new(),
         },
-        subject: Subject(row.get(14)?),
+        subject: PermissionSubject(row.get(14)?),
         request: row.get(15)?,
         requested_at: rows::time(row, 16)?,
         expires_at: rows::maybe_time(row, 17)?,
@@ -418,17 +421,17 @@ fn permission(row: &Row<'_>) -> rusqlite::Result<Permission> {
     })
 }
 
-fn settled(row: &Row<'_>) -> rusqlite::Result<Option<Settled>> {
+fn settled(row: &Row<'_>) -> rusqlite::Result<Option<PermissionSettlement>> {
     let Some(at) = rows::maybe_time(row, 20)? else { return Ok(None) };
     let source = match row.get::<_, Option<String>>(22)? {
-        Some(text) => Some(Source::from_text(&text).ok_or_else(|| rows::corrupt(22, "an unknown source"))?),
+        Some(text) => Some(DecisionSource::from_text(&text).ok_or_else(|| rows::corrupt(22, "an unknown source"))?),
         None => None,
     };
     let decision = match rows::maybe_json(row, 26)? {
         Some(json) => Some(json.parse::<StoredDecision>().map_err(|_| rows::corrupt(26, "not a decision"))?.into()),
         None => None,
     };
-    Ok(Some(Settled {
+    Ok(Some(PermissionSettlement {
         at,
         by: row.get(21)?,
         source,
@@ -442,13 +445,13 @@ fn settled(row: &Row<'_>) -> rusqlite::Result<Option<Settled>> {
 // === impl StoredDecision ===
 
 impl StoredDecision {
-    fn of(decision: &Decision) -> Self {
-        let Decision { approved, scope, tool_pattern, until, this_channel_only, comment } = decision.clone();
+    fn of(decision: &ApprovalDecision) -> Self {
+        let ApprovalDecision { approved, scope, tool_pattern, until, this_channel_only, comment } = decision.clone();
         Self { approved, scope, tool_pattern, until, this_channel_only, comment }
     }
 }
 
-impl From<StoredDecision> for Decision {
+impl From<StoredDecision> for ApprovalDecision {
     fn from(stored: StoredDecision) -> Self {
         let StoredDecision { approved, scope, tool_pattern, until, this_channel_only, comment } = stored;
         Self { approved, scope, tool_pattern, until, this_channel_only, comment }

@@ -5,45 +5,45 @@ use attache_protocol::{EventKind, RunId, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
-    Sqlite,
-    rows::{self, Hot, Key16},
-    writer::Transaction,
+    SqliteStore,
+    rows::{self, IdBytes, RunState},
+    writer::WriteTransaction,
 };
 use crate::{
-    Context, Error, MAX_PUSH_CONFIGS, Pushes, Result, entry,
+    Error, MAX_PUSH_CONFIGS, PushStore, Result, WriteContext, entry,
     record::{
-        delivery::Delivery,
-        push::{NewPushConfig, PushConfig, PushVersion},
+        delivery::DeliveryRecord,
+        push::{NewPushConfig, PushConfigRecord, PushVersion},
     },
 };
 
 /// The columns that [`config`] reads, with their table.
 const CONFIG: &str = "p.id, p.url, p.sealed, p.version, p.created from push_configs p";
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
-    fn set_push_config(&mut self, context: &Context, run: RunId, new: NewPushConfig) -> Result<PushConfig> {
+impl WriteTransaction<'_, '_> {
+    fn set_push_config(&mut self, context: &WriteContext, run: RunId, new: NewPushConfig) -> Result<PushConfigRecord> {
         let hot = self.own_run(context.tenant, run)?;
         let configs = self.configs_of(&hot)?;
         let known = configs.iter().find(|known| known.id == new.id);
         if known.is_none() && configs.len() >= MAX_PUSH_CONFIGS {
             return Err(Error::TooManyPushConfigs);
         }
-        let config = new.made(known.map_or(context.at, |known| known.created_at));
+        let config = new.from_new(known.map_or(context.at, |known| known.created_at));
         self.put_config(&hot, &config)?;
         self.log(context.tenant, context.stamp(), &entry::push_configured(run, &config.id), None)?;
         Ok(config)
     }
 
     /// The config that a new run comes with, after the run's first row.
-    pub(super) fn push_from_start(&mut self, context: &Context, hot: &Hot, new: NewPushConfig) -> Result<()> {
-        let config = new.made(context.at);
+    pub(super) fn push_from_start(&mut self, context: &WriteContext, hot: &RunState, new: NewPushConfig) -> Result<()> {
+        let config = new.from_new(context.at);
         self.put_config(hot, &config)?;
         self.log(context.tenant, context.stamp(), &entry::push_configured(hot.id, &config.id), None).map(drop)
     }
 
-    fn put_config(&mut self, hot: &Hot, config: &PushConfig) -> Result<()> {
+    fn put_config(&mut self, hot: &RunState, config: &PushConfigRecord) -> Result<()> {
         self.connection
             .prepare_cached(
                 "insert into push_configs (run, id, url, sealed, version, created) values (?1, ?2, ?3, ?4, ?5, ?6)
@@ -64,7 +64,7 @@ impl Transaction<'_, '_> {
         Ok(())
     }
 
-    fn remove_push_config(&mut self, context: &Context, run: RunId, id: &str) -> Result<()> {
+    fn remove_push_config(&mut self, context: &WriteContext, run: RunId, id: &str) -> Result<()> {
         let hot = self.own_run(context.tenant, run)?;
         let removed = self
             .connection
@@ -79,7 +79,7 @@ impl Transaction<'_, '_> {
         self.log(context.tenant, context.stamp(), &entry::push_removed(run, id), None).map(drop)
     }
 
-    fn configs_of(&self, hot: &Hot) -> Result<Vec<PushConfig>> {
+    fn configs_of(&self, hot: &RunState) -> Result<Vec<PushConfigRecord>> {
         Ok(self
             .connection
             .prepare_cached(&format!("select {CONFIG} where p.run = ?1 order by p.no"))?
@@ -89,12 +89,12 @@ impl Transaction<'_, '_> {
 
     /// Leaves a delivery for every subscriber of a run whose newest row is of this type. Only the writer's memory is asked
     /// whether there are any.
-    pub(super) fn push(&mut self, hot: &Hot, at: Timestamp, kind: EventKind) -> Result<()> {
+    pub(super) fn push(&mut self, hot: &RunState, at: Timestamp, kind: EventKind) -> Result<()> {
         if !kind.is_pushed() || !self.cache.is_subscribed(hot.id) {
             return Ok(());
         }
         for config in self.configs_of(hot)? {
-            self.deliver(&Delivery::push(hot.tenant, hot.id, &config, hot.last_seq, at))?;
+            self.deliver(&DeliveryRecord::push(hot.tenant, hot.id, &config, hot.last_seq, at))?;
         }
         if kind.is_terminal() {
             self.cache.unsubscribe(hot.id);
@@ -114,10 +114,10 @@ impl Transaction<'_, '_> {
     }
 }
 
-fn read_configs(connection: &Connection, tenant: TenantId, run: RunId) -> Result<Vec<PushConfig>> {
+fn read_configs(connection: &Connection, tenant: TenantId, run: RunId) -> Result<Vec<PushConfigRecord>> {
     let row: i64 = connection
         .prepare_cached("select id from task_runs where uid = ?1 and tenant = ?2")?
-        .query_row([Key16(run.uuid()), Key16(tenant.uuid())], |row| row.get(0))
+        .query_row([IdBytes(run.uuid()), IdBytes(tenant.uuid())], |row| row.get(0))
         .optional()?
         .ok_or(Error::NotFound)?;
     Ok(connection
@@ -144,34 +144,39 @@ const fn version_number(version: PushVersion) -> i64 {
 }
 
 /// Reads [`CONFIG`].
-fn config(row: &Row<'_>) -> rusqlite::Result<PushConfig> {
+fn config(row: &Row<'_>) -> rusqlite::Result<PushConfigRecord> {
     let version = match row.get(3)? {
         10 => PushVersion::V10,
         3 => PushVersion::V03,
         _ => return Err(rows::corrupt(3, "an unknown version of A2A")),
     };
     let created_at = rows::time(row, 4)?;
-    Ok(PushConfig { id: row.get(0)?, url: row.get(1)?, sealed: row.get(2)?, version, created_at })
+    Ok(PushConfigRecord { id: row.get(0)?, url: row.get(1)?, sealed: row.get(2)?, version, created_at })
 }
 
-// === impl Sqlite ===
+// === impl SqliteStore ===
 
 #[async_trait]
-impl Pushes for Sqlite {
-    async fn set_push_config(&self, context: Context, run: RunId, config: NewPushConfig) -> Result<PushConfig> {
+impl PushStore for SqliteStore {
+    async fn set_push_config(
+        &self,
+        context: WriteContext,
+        run: RunId,
+        config: NewPushConfig,
+    ) -> Result<PushConfigRecord> {
         self.write(move |transaction| transaction.set_push_config(&context, run, config)).await
     }
 
-    async fn push_config(&self, tenant: TenantId, run: RunId, id: &str) -> Result<PushConfig> {
+    async fn push_config(&self, tenant: TenantId, run: RunId, id: &str) -> Result<PushConfigRecord> {
         let configs = self.push_configs(tenant, run).await?;
         configs.into_iter().find(|config| config.id == id).ok_or(Error::NotFound)
     }
 
-    async fn push_configs(&self, tenant: TenantId, run: RunId) -> Result<Vec<PushConfig>> {
+    async fn push_configs(&self, tenant: TenantId, run: RunId) -> Result<Vec<PushConfigRecord>> {
         self.read(move |connection| read_configs(connection, tenant, run)).await
     }
 
-    async fn remove_push_config(&self, context: Context, run: RunId, id: &str) -> Result<()> {
+    async fn remove_push_config(&self, context: WriteContext, run: RunId, id: &str) -> Result<()> {
         let id = id.to_owned();
         self.write(move |transaction| transaction.remove_push_config(&context, run, &id)).await
     }

@@ -7,23 +7,23 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::open;
-use crate::{Error, Result, measure::Measures};
+use crate::{Error, Result, metrics::StoreMetrics};
 
 const THREADS: usize = 3;
-const QUEUE: usize = 4096;
+const MAX_QUEUED_READS: usize = 4096;
 
-type Query = Box<dyn FnOnce(&Connection) + Send>;
+type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
 
 #[derive(Debug)]
 pub(super) struct Readers {
-    queries: Sender<Query>,
+    queries: Sender<ReadJob>,
 }
 
 // === impl Readers ===
 
 impl Readers {
-    pub(super) fn start(path: &Path, measures: &Arc<Measures>) -> Result<(Self, Vec<std::thread::JoinHandle<()>>)> {
-        let (queries, waiting) = crossbeam_channel::bounded::<Query>(QUEUE);
+    pub(super) fn start(path: &Path, measures: &Arc<StoreMetrics>) -> Result<(Self, Vec<std::thread::JoinHandle<()>>)> {
+        let (queries, waiting) = crossbeam_channel::bounded::<ReadJob>(MAX_QUEUED_READS);
         let mut threads = Vec::with_capacity(THREADS);
         for number in 0..THREADS {
             let connection = open::reader(path)?;
@@ -49,7 +49,7 @@ impl Readers {
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
-        let query: Query = Box::new(move |connection| {
+        let query: ReadJob = Box::new(move |connection| {
             let read = || -> Result<T> {
                 let snapshot = connection.unchecked_transaction()?;
                 query(&snapshot)

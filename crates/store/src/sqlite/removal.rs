@@ -4,20 +4,20 @@ use std::{collections::BTreeMap, time::Duration};
 
 use attache_protocol::{
     ConversationId, RunId, TenantId, Timestamp,
-    rules::retention::{KEY_LIFE, is_key_over},
+    rules::retention::{KEY_TTL, is_key_over},
 };
 use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 
 use super::{
     cache,
-    journal::Stamp,
-    rows::{self, Key16},
-    writer::Transaction,
+    journal::LogStamp,
+    rows::{self, IdBytes},
+    writer::WriteTransaction,
 };
 use crate::{
-    Context, Error, Result, Woken, entry,
+    Error, Result, WakeHint, WriteContext, entry,
     error::Use,
-    record::{Class, Retained, Retention, retention::ITEMS_PER_TRANSACTION},
+    record::{Class, Retention, RetentionResult, retention::ITEMS_PER_TRANSACTION},
 };
 
 /// By how much something may have been made with a time before that of what was made earlier.
@@ -128,7 +128,7 @@ const fn parameters(class: Class) -> usize {
 
 /// A key that was used at this time or earlier is forgotten.
 fn forgotten_keys(clock: Option<Timestamp>) -> i64 {
-    clock.map_or(i64::MIN, |clock| clock.minus(KEY_LIFE).millis())
+    clock.map_or(i64::MIN, |clock| clock.minus(KEY_TTL).millis())
 }
 
 /// Those of this content that no artifact has.
@@ -144,9 +144,9 @@ pub(super) fn unused_blobs(connection: &Connection, blobs: Vec<[u8; 32]>) -> Res
     Ok(unused)
 }
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
+impl WriteTransaction<'_, '_> {
     /// Removes those of these rows that are still old and unused. Returns the content of the artifacts among it.
     pub(super) fn remove_old(&mut self, class: Class, old: &[i64], retention: &Retention) -> Result<Vec<[u8; 32]>> {
         let (mut counts, mut blobs) = (BTreeMap::<TenantId, u64>::new(), Vec::new());
@@ -163,7 +163,7 @@ impl Transaction<'_, '_> {
             self.after_removal()?;
         }
         for (tenant, count) in counts {
-            let stamp = Stamp { actor: Context::SYSTEM, at: retention.at };
+            let stamp = LogStamp { actor: WriteContext::SYSTEM, at: retention.at };
             self.log(tenant, stamp, &entry::removal::by_age(class, count), None)?;
         }
         Ok(blobs)
@@ -220,20 +220,24 @@ impl Transaction<'_, '_> {
         Ok(Some(rows::tenant_id(tenant)))
     }
 
-    pub(super) fn delete_run(&mut self, context: &Context, run: RunId) -> Result<Retained> {
+    pub(super) fn delete_run(&mut self, context: &WriteContext, run: RunId) -> Result<RetentionResult> {
         let hot = self.own_run(context.tenant, run)?;
         self.refuse_used("r.id = ?1", &hot.row, None, context.at)?;
-        let mut retained = Retained::default();
+        let mut retained = RetentionResult::default();
         self.write_usage()?;
         self.delete(context, hot.row, &mut retained.blobs)?;
         self.after_removal()?;
         Ok(retained.sorted())
     }
 
-    pub(super) fn delete_conversation(&mut self, context: &Context, id: ConversationId) -> Result<Retained> {
+    pub(super) fn delete_conversation(
+        &mut self,
+        context: &WriteContext,
+        id: ConversationId,
+    ) -> Result<RetentionResult> {
         self.conversation(context.tenant, id)?;
         let of = "(r.conversation = ?1 or (r.uid = ?1 and r.conversation is null))";
-        self.refuse_used(of, &Key16(id.uuid()), Some(id), context.at)?;
+        self.refuse_used(of, &IdBytes(id.uuid()), Some(id), context.at)?;
         let limit = i64::try_from(ITEMS_PER_TRANSACTION).unwrap_or(i64::MAX) + 1;
         // The run that the conversation belongs to goes last.
         let runs = self
@@ -244,9 +248,9 @@ impl Transaction<'_, '_> {
                     union all select 1, id from task_runs where uid = ?1 and conversation is null)
                  order by own, id limit ?2",
             )?
-            .query_map(params![Key16(id.uuid()), limit], |row| row.get::<_, i64>(0))?
+            .query_map(params![IdBytes(id.uuid()), limit], |row| row.get::<_, i64>(0))?
             .collect::<rusqlite::Result<Vec<_>>>()?;
-        let mut retained = Retained { more: runs.len() > ITEMS_PER_TRANSACTION, blobs: Vec::new() };
+        let mut retained = RetentionResult { more: runs.len() > ITEMS_PER_TRANSACTION, blobs: Vec::new() };
         self.write_usage()?;
         for row in runs.iter().take(ITEMS_PER_TRANSACTION) {
             self.delete(context, *row, &mut retained.blobs)?;
@@ -261,7 +265,7 @@ impl Transaction<'_, '_> {
 
     /// Refuses if one of the runs `r` cannot be removed; `with` is the conversation that may go with it, if not its own.
     fn refuse_used(&self, of: &str, value: &dyn ToSql, with: Option<ConversationId>, at: Timestamp) -> Result<()> {
-        let with = with.map(|conversation| Key16(conversation.uuid()));
+        let with = with.map(|conversation| IdBytes(conversation.uuid()));
         // In the order of creation, so that the first run decides.
         let sql = format!(
             "select case when r.status <= 1 then 1 when {LIVE_CHILD} then 2 else 3 end from task_runs r
@@ -282,17 +286,17 @@ impl Transaction<'_, '_> {
     }
 
     /// Removes a run because somebody wants it, while its key may still be remembered.
-    fn delete(&mut self, context: &Context, row: i64, blobs: &mut Vec<[u8; 32]>) -> Result<()> {
+    fn delete(&mut self, context: &WriteContext, row: i64, blobs: &mut Vec<[u8; 32]>) -> Result<()> {
         let run = self.ended_run(row)?;
         if let Some(key) = run.key.filter(|_| !is_key_over(run.created, self.cache.clock())) {
             self.connection
                 .prepare_cached("insert or replace into deleted_keys (tenant, key, created) values (?1, ?2, ?3)")?
-                .execute(params![Key16(run.tenant.uuid()), key, run.created.millis()])?;
+                .execute(params![IdBytes(run.tenant.uuid()), key, run.created.millis()])?;
         }
         self.remove_run(&run, blobs)?;
         let entry = entry::removal::task_deleted(run.id, rows::agent_id(run.agent));
         self.log(context.tenant, context.stamp(), &entry, None)?;
-        self.woken.push(Woken::Run(run.id));
+        self.woken.push(WakeHint::Run(run.id));
         Ok(())
     }
 
@@ -301,7 +305,7 @@ impl Transaction<'_, '_> {
         let created = self
             .connection
             .prepare_cached("select created from deleted_keys where tenant = ?1 and key = ?2")?
-            .query_row(params![Key16(tenant.uuid()), key], |row| rows::time(row, 0))
+            .query_row(params![IdBytes(tenant.uuid()), key], |row| rows::time(row, 0))
             .optional()?;
         Ok(created.is_some_and(|created| !is_key_over(created, self.cache.clock())))
     }
@@ -334,7 +338,7 @@ impl Transaction<'_, '_> {
     }
 
     fn remove_run(&mut self, run: &Ended, blobs: &mut Vec<[u8; 32]>) -> Result<()> {
-        let uid = || Key16(run.id.uuid());
+        let uid = || IdBytes(run.id.uuid());
         self.connection.prepare_cached("update task_runs set parent = null where parent = ?1")?.execute([uid()])?;
         // What it produced goes with it, unless another run said later that it had produced it.
         let produced = self
@@ -384,7 +388,7 @@ impl Transaction<'_, '_> {
 
     /// With what belongs to it; it need not have been made explicitly.
     fn remove_conversation(&self, id: ConversationId, blobs: &mut Vec<[u8; 32]>) -> Result<()> {
-        let uid = || Key16(id.uuid());
+        let uid = || IdBytes(id.uuid());
         let artifacts = self
             .connection
             .prepare_cached("select id from artifacts where workspace = ?1")?

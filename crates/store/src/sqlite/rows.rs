@@ -3,16 +3,16 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
-    MessageId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId, MessageId,
+    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
     rules::{
-        quota::{Day, Reservation},
-        run::{Claim, Ending, Phase, State, Status},
+        quota::{QuotaReservation, UtcDay},
+        run::{Claim, RunEnd, RunLifecycle, RunPhase, RunStatus},
     },
     wire::{
         account::Callers,
         conversation,
-        key::{Role, Scope},
+        key::{KeyScope, Role},
         runtime::RuntimeState,
     },
 };
@@ -22,19 +22,19 @@ use rusqlite::{
 };
 use uuid::Uuid;
 
-use super::packed::{Packed, Request};
+use super::packed_state::{PackedState, StoredRequest};
 use crate::{
     outcome,
     record::{
-        Account, Artifact, Conversation, Key, KeyKind, Message, Opening, RunRecord, Runtime, RuntimeKind,
-        channel::Report,
+        AccountRecord, ArtifactRecord, ConversationRecord, KeyKind, KeyRecord, MessageRecord, RunRecord, RuntimeKind,
+        RuntimeRecord, SessionOpening, channel::ReportKey,
     },
 };
 
-/// What the rules need of a run, without its texts: the columns that [`hot`] reads.
-pub(super) const HOT: &str = "id, uid, tenant, agent, status, until, state, created, user, usage is not null";
+/// What the rules need of a run, without its texts: the columns that [`run_state`] reads.
+pub(super) const RUN_STATE: &str = "id, uid, tenant, agent, status, until, state, created, user, usage is not null";
 
-/// The columns that [`run`] reads, of `task_runs r join agent_accounts a`; first those of [`HOT`].
+/// The columns that [`run`] reads, of `task_runs r join agent_accounts a`; first those of [`RUN_STATE`].
 pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until, r.state, r.created, r.user, \
      r.usage is not null, a.name, r.conversation, r.parent, r.request, r.priority, r.result, r.usage, r.ended";
 
@@ -48,16 +48,16 @@ pub(super) const RUNTIME: &str = "id, tenant, agent, state, online, device_name,
 
 /// A run as the rules see it, with where it stands in the tables.
 #[derive(Debug, Clone)]
-pub(super) struct Hot {
+pub(super) struct RunState {
     pub(super) row: i64,
     pub(super) id: RunId,
     pub(super) tenant: TenantId,
     pub(super) agent: AgentId,
-    pub(super) state: State,
+    pub(super) state: RunLifecycle,
     pub(super) runtime: Option<RuntimeId>,
     pub(super) claimed: Option<Timestamp>,
     pub(super) last_seq: i64,
-    pub(super) life: Life,
+    pub(super) life: LogPositions,
     /// The run seq of the newest claim.
     pub(super) claimed_seq: i64,
     /// How many tool calls it waits for.
@@ -65,11 +65,11 @@ pub(super) struct Hot {
     /// The channel over which it was claimed last.
     pub(super) channel: Option<ChannelId>,
     /// The newest report of the newest claim that can be told from another.
-    pub(super) report: Option<Report>,
+    pub(super) report: Option<ReportKey>,
     pub(super) created: Timestamp,
     pub(super) user: Option<UserId>,
     /// What it holds of its quotas until it ends.
-    pub(super) reservation: Reservation,
+    pub(super) reservation: QuotaReservation,
     /// Whether it has said what it used.
     pub(super) reported: bool,
     /// Whether somebody is told when it ends.
@@ -82,18 +82,18 @@ pub(super) struct Hot {
 
 /// A run as the rules see it and as everybody else does, from one reading.
 #[derive(Debug, Clone)]
-pub(super) struct Whole {
-    pub(super) hot: Hot,
+pub(super) struct LoadedRun {
+    pub(super) hot: RunState,
     pub(super) record: RunRecord,
 }
 
 /// Where a run's life-cycle events stand in the log: pairs of (run seq, log seq).
 /// Shared, because the writer's memory keeps copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Life(pub(super) Arc<[(i64, i64)]>);
+pub(super) struct LogPositions(pub(super) Arc<[(i64, i64)]>);
 
 /// An id as sixteen bytes.
-pub(super) struct Key16(pub(super) Uuid);
+pub(super) struct IdBytes(pub(super) Uuid);
 
 macro_rules! id_reader {
     ($($function:ident $id:ident;)*) => {$(
@@ -116,25 +116,25 @@ id_reader! {
     channel_id ChannelId;
     permission_id PermissionId;
     grant_id GrantId;
-    ask_id AskId;
+    ask_id WorkerRequestId;
     input_id InputId;
     user_id UserId;
     delegation_id DelegationId;
     delivery_id DeliveryId;
 }
 
-impl ToSql for Key16 {
+impl ToSql for IdBytes {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(ValueRef::Blob(self.0.as_bytes())))
     }
 }
 
-// === impl Whole ===
+// === impl LoadedRun ===
 
-impl Whole {
+impl LoadedRun {
     /// The record after a step that left the run as `hot`, without reading it again.
-    pub(super) fn after(self, hot: Hot, at: Timestamp, result: Option<&Json>, usage: Option<&Json>) -> RunRecord {
-        let ended_at = matches!(hot.state.phase, Phase::Ended { .. }).then_some(at);
+    pub(super) fn after(self, hot: RunState, at: Timestamp, result: Option<&Json>, usage: Option<&Json>) -> RunRecord {
+        let ended_at = matches!(hot.state.phase, RunPhase::Ended { .. }).then_some(at);
         RunRecord {
             state: hot.state,
             runtime: hot.runtime,
@@ -149,9 +149,9 @@ impl Whole {
     }
 }
 
-// === impl Life ===
+// === impl LogPositions ===
 
-impl Life {
+impl LogPositions {
     pub(super) fn begun(seq: i64) -> Self {
         Self(Arc::new([(1, seq)]))
     }
@@ -161,13 +161,13 @@ impl Life {
     }
 }
 
-pub(super) const fn status_number(status: Status) -> i64 {
+pub(super) const fn status_number(status: RunStatus) -> i64 {
     match status {
-        Status::Pending => 0,
-        Status::Running => 1,
-        Status::Completed => 2,
-        Status::Failed => 3,
-        Status::Cancelled => 4,
+        RunStatus::Pending => 0,
+        RunStatus::Running => 1,
+        RunStatus::Completed => 2,
+        RunStatus::Failed => 3,
+        RunStatus::Cancelled => 4,
     }
 }
 
@@ -179,10 +179,10 @@ pub(super) const fn runtime_state_number(state: RuntimeState) -> i64 {
     }
 }
 
-pub(super) const fn message_role_number(role: conversation::Role) -> i64 {
+pub(super) const fn message_role_number(role: conversation::MessageRole) -> i64 {
     match role {
-        conversation::Role::User => 0,
-        conversation::Role::Agent => 1,
+        conversation::MessageRole::User => 0,
+        conversation::MessageRole::Agent => 1,
     }
 }
 
@@ -226,12 +226,12 @@ pub(super) fn maybe_user(row: &Row<'_>, column: usize) -> rusqlite::Result<Optio
 }
 
 /// Scopes as their column has them.
-pub(super) fn scopes_text(scopes: &[Scope]) -> String {
+pub(super) fn scopes_text(scopes: &[KeyScope]) -> String {
     scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-pub(super) fn maybe_scopes(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Vec<Scope>>> {
-    let scope = |text: &str| Scope::from_text(text).ok_or_else(|| corrupt(column, "an unknown scope"));
+pub(super) fn maybe_scopes(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Vec<KeyScope>>> {
+    let scope = |text: &str| KeyScope::from_text(text).ok_or_else(|| corrupt(column, "an unknown scope"));
     let text: Option<String> = row.get(column)?;
     text.map(|text| text.split_whitespace().map(scope).collect()).transpose()
 }
@@ -245,33 +245,33 @@ pub(super) fn maybe_json(row: &Row<'_>, column: usize) -> rusqlite::Result<Optio
     text.map(|text| Json::from_text(text).map_err(|_| corrupt(column, "not JSON"))).transpose()
 }
 
-/// Reads [`HOT`].
-pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
+/// Reads [`RUN_STATE`].
+pub(super) fn run_state(row: &Row<'_>) -> rusqlite::Result<RunState> {
     let until = maybe_time(row, 5)?;
-    let packed: Packed = row.get(6)?;
-    let Packed { epoch, attempt, limits, last_seq, claim, waits, outcome, life, .. } = packed;
-    let ended = |ending| Phase::Ended { ending, outcome: outcome.unwrap_or(outcome::NO_DIGEST) };
+    let packed: PackedState = row.get(6)?;
+    let PackedState { epoch, attempt, limits, last_seq, claim, waits, outcome, life, .. } = packed;
+    let ended = |ending| RunPhase::Ended { ending, outcome: outcome.unwrap_or(outcome::NO_DIGEST) };
     let phase = match row.get::<_, i64>(4)? {
-        0 => Phase::Pending { expires_at: until.ok_or_else(|| corrupt(5, "a pending run without an expiry"))? },
+        0 => RunPhase::Pending { expires_at: until.ok_or_else(|| corrupt(5, "a pending run without an expiry"))? },
         1 => match (claim, until) {
             (Some((runtime, claimed_at)), Some(lease_until)) => {
-                Phase::Running(Claim { runtime, claimed_at, lease_until, waits, begun: packed.terms.begun })
+                RunPhase::Running(Claim { runtime, claimed_at, lease_until, waits, begun: packed.terms.begun })
             }
             _ => return Err(corrupt(6, "a running run without a claim")),
         },
-        2 => ended(Ending::Completed),
-        3 => ended(Ending::Failed),
-        4 => ended(Ending::Cancelled),
+        2 => ended(RunEnd::Completed),
+        3 => ended(RunEnd::Failed),
+        4 => ended(RunEnd::Cancelled),
         _ => return Err(corrupt(4, "an unknown status")),
     };
     let (runtime, claimed) = claim.unzip();
     let created = time(row, 7)?;
-    Ok(Hot {
+    Ok(RunState {
         row: row.get(0)?,
         id: run_id(row.get(1)?),
         tenant: tenant_id(row.get(2)?),
         agent: agent_id(row.get(3)?),
-        state: State { phase, epoch, attempt, limits },
+        state: RunLifecycle { phase, epoch, attempt, limits },
         runtime,
         claimed,
         last_seq,
@@ -282,7 +282,7 @@ pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
         report: packed.report,
         created,
         user: maybe_user(row, 8)?,
-        reservation: packed.terms.reservation(Day::of(created)),
+        reservation: packed.terms.reservation(UtcDay::of(created)),
         reported: row.get(9)?,
         calls_back: packed.terms.calls_back,
         refused: packed.terms.refused,
@@ -292,13 +292,13 @@ pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
 
 /// Reads [`RUN`].
 pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
-    whole(row).map(|whole| whole.record)
+    loaded_run(row).map(|whole| whole.record)
 }
 
 /// Reads [`RUN`], and keeps what the rules need beside the record.
-pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<Whole> {
-    let hot = hot(row)?;
-    let request: Request<'_> = row.get(13)?;
+pub(super) fn loaded_run(row: &Row<'_>) -> rusqlite::Result<LoadedRun> {
+    let hot = run_state(row)?;
+    let request: StoredRequest<'_> = row.get(13)?;
     let record = RunRecord {
         id: hot.id,
         tenant: hot.tenant,
@@ -329,7 +329,7 @@ pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<Whole> {
         ended_at: maybe_time(row, 17)?,
         last_seq: hot.last_seq,
     };
-    Ok(Whole { hot, record })
+    Ok(LoadedRun { hot, record })
 }
 
 pub(super) const fn callers_number(callers: Callers) -> i64 {
@@ -348,12 +348,12 @@ fn callers(row: &Row<'_>, column: usize) -> rusqlite::Result<Callers> {
 }
 
 /// Reads [`ACCOUNT`].
-pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
+pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<AccountRecord> {
     let runtime = match row.get::<_, Option<[u8; 16]>>(9)? {
         Some(_) => Some(runtime_at(row, 9)?),
         None => None,
     };
-    Ok(Account {
+    Ok(AccountRecord {
         owner: maybe_user(row, 24)?,
         id: agent_id(row.get(0)?),
         tenant: tenant_id(row.get(1)?),
@@ -375,12 +375,12 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
 }
 
 /// Reads [`RUNTIME`].
-pub(super) fn runtime(row: &Row<'_>) -> rusqlite::Result<Runtime> {
+pub(super) fn runtime(row: &Row<'_>) -> rusqlite::Result<RuntimeRecord> {
     runtime_at(row, 0)
 }
 
-fn runtime_at(row: &Row<'_>, first: usize) -> rusqlite::Result<Runtime> {
-    Ok(Runtime {
+fn runtime_at(row: &Row<'_>, first: usize) -> rusqlite::Result<RuntimeRecord> {
+    Ok(RuntimeRecord {
         id: runtime_id(row.get(first)?),
         kind: runtime_kind(row, first + 10)?,
         tenant: tenant_id(row.get(first + 1)?),
@@ -441,12 +441,12 @@ pub(super) fn maybe_key(row: &Row<'_>, column: usize) -> rusqlite::Result<Option
 }
 
 /// Reads [`super::keys::KEY`].
-pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<Key> {
+pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRecord> {
     let opening = match key_kind(row, 8)? {
         KeyKind::Api => None,
-        KeyKind::Session => Some(Opening { opener: maybe_key(row, 9)?, address: row.get(10)? }),
+        KeyKind::Session => Some(SessionOpening { opener: maybe_key(row, 9)?, address: row.get(10)? }),
     };
-    Ok(Key {
+    Ok(KeyRecord {
         user: maybe_user(row, 6)?,
         scopes: maybe_scopes(row, 7)?,
         id: key_id(row.get(0)?),
@@ -461,8 +461,8 @@ pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<Key> {
 }
 
 /// Reads `id, title, metadata, created, user`.
-pub(super) fn conversation(row: &Row<'_>) -> rusqlite::Result<Conversation> {
-    Ok(Conversation {
+pub(super) fn conversation(row: &Row<'_>) -> rusqlite::Result<ConversationRecord> {
+    Ok(ConversationRecord {
         user: maybe_user(row, 4)?,
         id: conversation_id(row.get(0)?),
         title: row.get(1)?,
@@ -472,12 +472,12 @@ pub(super) fn conversation(row: &Row<'_>) -> rusqlite::Result<Conversation> {
 }
 
 /// Reads `uid, role, author, text, metadata, created`.
-pub(super) fn message(row: &Row<'_>) -> rusqlite::Result<Message> {
+pub(super) fn message(row: &Row<'_>) -> rusqlite::Result<MessageRecord> {
     let role = match row.get::<_, i64>(1)? {
-        0 => conversation::Role::User,
-        _ => conversation::Role::Agent,
+        0 => conversation::MessageRole::User,
+        _ => conversation::MessageRole::Agent,
     };
-    Ok(Message {
+    Ok(MessageRecord {
         id: message_id(row.get(0)?),
         role,
         author: row.get(2)?,
@@ -488,8 +488,8 @@ pub(super) fn message(row: &Row<'_>) -> rusqlite::Result<Message> {
 }
 
 /// Reads `uid, workspace, name, media_type, size, blake3, created, produced_by`.
-pub(super) fn artifact(row: &Row<'_>) -> rusqlite::Result<Artifact> {
-    Ok(Artifact {
+pub(super) fn artifact(row: &Row<'_>) -> rusqlite::Result<ArtifactRecord> {
+    Ok(ArtifactRecord {
         id: artifact_id(row.get(0)?),
         workspace: workspace_id(row.get(1)?),
         name: row.get(2)?,

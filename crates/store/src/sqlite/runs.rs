@@ -5,36 +5,39 @@ use std::{sync::Arc, time::Duration};
 use attache_protocol::{
     AgentId, ChannelId, EventKind, Json, RunId, RuntimeId, TenantId, Timestamp,
     rules::{
-        quota::{self, Verdict},
+        quota::{self, QuotaVerdict},
         retention,
-        run::{Command, Refusal, State, Status, Worker},
+        run::{RunCommand, RunLifecycle, RunRefusal, RunStatus, WorkerRef},
     },
-    wire::run::Limit,
+    wire::run::SandboxLimit,
 };
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
-    directory::Agent,
-    journal::{Stamp, Written},
-    packed::{Packed, Request},
-    rows::{self, Hot, Key16, Life},
-    writer::Transaction,
+    journal::{LogStamp, TransitionWrites},
+    lookup_cache::CachedAgent,
+    packed_state::{PackedState, StoredRequest},
+    rows::{self, IdBytes, LogPositions, RunState},
+    writer::WriteTransaction,
 };
 use crate::{
-    Context, Error, MAX_REFUSED, MAX_RUN_LOG_BYTES, Result, Woken, entry, outcome,
-    record::{AgentRef, Claimed, Created, NewConversation, NewProgress, NewRun, Outcome, RunRecord, channel::Frame},
+    Error, MAX_REFUSED, MAX_RUN_LOG_BYTES, Result, WakeHint, WriteContext, entry, outcome,
+    record::{
+        AgentRef, ClaimedRunRecord, NewConversation, NewProgress, NewRun, RunCreation, RunRecord, RunResult,
+        channel::Frame,
+    },
     weight::{self, has_room},
 };
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
-    pub(super) fn create_run(&mut self, context: Context, new: NewRun) -> Result<Created> {
+impl WriteTransaction<'_, '_> {
+    pub(super) fn create_run(&mut self, context: WriteContext, new: NewRun) -> Result<RunCreation> {
         if let Some(existing) = self.run_of_key(&context, &new)? {
             if let Some(follow) = &new.follow {
                 self.follow_again(context.tenant, existing.id, follow)?;
             }
-            return Ok(Created::Existing(existing));
+            return Ok(RunCreation::Existing(existing));
         }
         let agent = self.callee(context.tenant, &new.agent)?;
         let opens = match new.conversation.map(|id| (id, self.conversation(context.tenant, id))) {
@@ -48,17 +51,17 @@ impl Transaction<'_, '_> {
         if let Some(follow) = &new.follow {
             self.able_to_follow(context.tenant, follow.channel)?;
         }
-        let request = quota::Request { budget: new.budget, ..quota::Request::default() };
+        let request = quota::ReservationRequest { budget: new.budget, ..quota::ReservationRequest::default() };
         let reservation = self.reserve(&context, agent.id, request)?;
         // Nothing is refused any more.
         if let Some(id) = opens {
             self.create_conversation(&context, &NewConversation { id, title: None, metadata: None })?;
         }
-        let state = State::created(new.limits, context.at);
-        let stamp = Stamp { actor: &context.actor, at: context.at };
+        let state = RunLifecycle::created(new.limits, context.at);
+        let stamp = LogStamp { actor: &context.actor, at: context.at };
         let created = entry::task_created(agent.id, &new.task_type);
         let seq = self.log(context.tenant, stamp, &created, Some((new.id, 1)))?;
-        let mut hot = Hot {
+        let mut hot = RunState {
             row: 0,
             id: new.id,
             tenant: context.tenant,
@@ -67,7 +70,7 @@ impl Transaction<'_, '_> {
             runtime: None,
             claimed: None,
             last_seq: 1,
-            life: Life::begun(seq),
+            life: LogPositions::begun(seq),
             claimed_seq: 0,
             calls: 0,
             channel: None,
@@ -91,8 +94,8 @@ impl Transaction<'_, '_> {
         if let Some(key) = new.idempotency_key {
             self.cache.set_key(context.tenant, key, hot.row, context.at);
         }
-        self.woken.extend([Woken::Queue(agent.id), Woken::Run(new.id)]);
-        Ok(Created::New(RunRecord {
+        self.woken.extend([WakeHint::Queue(agent.id), WakeHint::Run(new.id)]);
+        Ok(RunCreation::New(RunRecord {
             id: new.id,
             tenant: context.tenant,
             agent: agent.id,
@@ -125,13 +128,13 @@ impl Transaction<'_, '_> {
     }
 
     /// The agent that a new run is for.
-    fn callee(&mut self, tenant: TenantId, agent: &AgentRef) -> Result<Arc<Agent>> {
+    fn callee(&mut self, tenant: TenantId, agent: &AgentRef) -> Result<Arc<CachedAgent>> {
         let id = match agent {
             AgentRef::Id(id) => *id,
             AgentRef::Name(name) => self
                 .connection
                 .prepare_cached("select id from agent_accounts where tenant = ?1 and name = ?2 and archived is null")?
-                .query_row(params![Key16(tenant.uuid()), name], |row| row.get(0).map(rows::agent_id))
+                .query_row(params![IdBytes(tenant.uuid()), name], |row| row.get(0).map(rows::agent_id))
                 .optional()?
                 .ok_or(Error::NotFound)?,
         };
@@ -144,7 +147,7 @@ impl Transaction<'_, '_> {
     }
 
     /// The run that the same request made before, if its key is still remembered.
-    fn run_of_key(&self, context: &Context, new: &NewRun) -> Result<Option<RunRecord>> {
+    fn run_of_key(&self, context: &WriteContext, new: &NewRun) -> Result<Option<RunRecord>> {
         let Some(key) = new.idempotency_key else { return Ok(None) };
         let Some(row) = self.cache.run_of_key(context.tenant, key) else {
             let is_deleted = self.is_deleted_key(context.tenant, key)?;
@@ -162,21 +165,21 @@ impl Transaction<'_, '_> {
     }
 
     /// Writes the row of a new run and returns its id.
-    fn insert_run(&mut self, context: &Context, new: &NewRun, hot: &Hot) -> Result<i64> {
+    fn insert_run(&mut self, context: &WriteContext, new: &NewRun, hot: &RunState) -> Result<i64> {
         let expires = attache_protocol::rules::run::next_deadline(&hot.state).map(Timestamp::millis);
         self.statements.insert_run.execute(params![
-            Key16(new.id.uuid()),
-            Key16(context.tenant.uuid()),
-            Key16(hot.agent.uuid()),
+            IdBytes(new.id.uuid()),
+            IdBytes(context.tenant.uuid()),
+            IdBytes(hot.agent.uuid()),
             new.priority,
             expires,
             context.at.millis(),
-            new.conversation.map(|conversation| Key16(conversation.uuid())),
-            new.parent.map(|parent| Key16(parent.uuid())),
+            new.conversation.map(|conversation| IdBytes(conversation.uuid())),
+            new.parent.map(|parent| IdBytes(parent.uuid())),
             new.idempotency_key.map(|key| [key, new.request_digest].concat()),
-            Packed::of(hot).bytes(),
-            Request::of(new, &context.actor).text(),
-            context.user.map(|user| Key16(user.uuid())),
+            PackedState::of(hot).bytes(),
+            StoredRequest::of(new, &context.actor).text(),
+            context.user.map(|user| IdBytes(user.uuid())),
         ])?;
         Ok(self.connection.last_insert_rowid())
     }
@@ -185,23 +188,23 @@ impl Transaction<'_, '_> {
         &mut self,
         runtime: RuntimeId,
         via: Option<ChannelId>,
-        enforces: &[Limit],
+        enforces: &[SandboxLimit],
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Option<Claimed>> {
+    ) -> Result<Option<ClaimedRunRecord>> {
         let agent = self.working(runtime)?;
         if let Some(via) = via {
-            let line = self.line(via)?;
+            let line = self.cached_channel(via)?;
             if !line.connected || line.runtime != Some(runtime) {
                 return Err(Error::NotFound);
             }
         }
         let mut refused = 0;
         let whole = loop {
-            let next = params![Key16(agent.uuid()), at.millis()];
+            let next = params![IdBytes(agent.uuid()), at.millis()];
             let found = self.statements.next_run.query_row(next, |row| {
                 let number = row.get(0)?;
-                Ok((number, rows::readable("task_runs", number, rows::whole(row))?))
+                Ok((number, rows::readable("task_runs", number, rows::loaded_run(row))?))
             });
             match found.optional()? {
                 None => return Ok(None),
@@ -215,7 +218,7 @@ impl Transaction<'_, '_> {
             }
             refused += 1;
             if refused == MAX_REFUSED {
-                self.woken.push(Woken::Queue(agent));
+                self.woken.push(WakeHint::Queue(agent));
                 return Ok(None);
             }
         };
@@ -224,10 +227,11 @@ impl Transaction<'_, '_> {
         let actor = entry::runtime_actor(runtime);
         let state = &whole.hot.state;
         let claimed = entry::task_claimed(runtime, state.epoch + 1, state.attempt + 1);
-        let written = Written { entry: Some(claimed), via, ..Written::default() };
-        let hot = self.step(&whole.hot, &Command::Claim { runtime, lease }, Stamp { actor: &actor, at }, written)?;
+        let written = TransitionWrites { entry: Some(claimed), via, ..TransitionWrites::default() };
+        let hot =
+            self.step(&whole.hot, &RunCommand::Claim { runtime, lease }, LogStamp { actor: &actor, at }, written)?;
         if let Some(via) = via {
-            self.tell(via, Frame::Execute { run: hot.id, epoch: hot.state.epoch })?;
+            self.add_frame(via, Frame::Execute { run: hot.id, epoch: hot.state.epoch })?;
         }
         let left = self.left(&hot, whole.record.usage.as_ref())?;
         let run = whole.after(hot, at, None, None);
@@ -235,24 +239,24 @@ impl Transaction<'_, '_> {
             true => None,
             false => self.conversation(run.tenant, run.conversation)?.metadata,
         };
-        Ok(Some(Claimed { run, agent_instructions, conversation_metadata, left }))
+        Ok(Some(ClaimedRunRecord { run, agent_instructions, conversation_metadata, left }))
     }
 
     pub(super) fn progress(
         &mut self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         progress: &NewProgress,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Result<Status>> {
+    ) -> Result<Result<RunStatus>> {
         let NewProgress { events, usage, report } = progress;
         let hot = self.workers_run(by, run)?;
-        let renewed = match self.judge(&hot, &Command::Progress { by, lease }, at) {
-            Ok(transition) => Hot { state: transition.state, ..hot.clone() },
+        let renewed = match self.judge(&hot, &RunCommand::Progress { by, lease }, at) {
+            Ok(transition) => RunState { state: transition.state, ..hot.clone() },
             Err(error) => {
                 let actor = entry::runtime_actor(by.runtime);
-                let stamp = Stamp { actor: &actor, at };
+                let stamp = LogStamp { actor: &actor, at };
                 return self.refuse_report(&hot, entry::call::PROGRESS, by, usage.as_ref(), stamp, error);
             }
         };
@@ -263,7 +267,7 @@ impl Transaction<'_, '_> {
             let renewed = self.renew(&hot, renewed.state)?;
             return Ok(Ok(renewed.state.status()));
         }
-        let mut moved = Hot { report: report.or(hot.report), ..renewed };
+        let mut moved = RunState { report: report.or(hot.report), ..renewed };
         if !has_room(hot.log_bytes, events.iter().map(|event| event.data.get().len()).sum()) {
             // What it said last is followed by a line that says why nothing more comes.
             moved.report = hot.report;
@@ -277,7 +281,7 @@ impl Transaction<'_, '_> {
         for event in events {
             moved = self.append_chunk(moved, at, (event.kind, &event.data))?;
         }
-        let mut verdict = Verdict::Continue;
+        let mut verdict = QuotaVerdict::Continue;
         if let Some(usage) = usage {
             (moved.reservation, verdict) = self.report_usage(&moved, usage)?;
             moved.reported = true;
@@ -285,7 +289,7 @@ impl Transaction<'_, '_> {
         if moved.state != hot.state || moved.last_seq != hot.last_seq || moved.report != hot.report || usage.is_some() {
             self.put(&hot, &moved, usage.as_ref())?;
         }
-        if let Verdict::Stop(exceeded) = verdict {
+        if let QuotaVerdict::Stop(exceeded) = verdict {
             moved = self.exceed(&moved, &exceeded, at)?;
         }
         Ok(Ok(moved.state.status()))
@@ -293,27 +297,31 @@ impl Transaction<'_, '_> {
 
     pub(super) fn finish(
         &mut self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
-        outcome: &Outcome,
+        outcome: &RunResult,
         usage: Option<&Json>,
         at: Timestamp,
-    ) -> Result<Result<Status>> {
+    ) -> Result<Result<RunStatus>> {
         let hot = self.workers_run(by, run)?;
         let actor = entry::runtime_actor(by.runtime);
-        let stamp = Stamp { actor: &actor, at };
+        let stamp = LogStamp { actor: &actor, at };
         let digest = outcome::digest_of(outcome);
         let (command, result) = match outcome {
-            Outcome::Completed { output, .. } => (Command::Complete { by, outcome: digest }, output),
-            Outcome::Failed { code, result } => (Command::Fail { by, code: *code, outcome: digest }, result),
+            RunResult::Completed { output, .. } => (RunCommand::Complete { by, outcome: digest }, output),
+            RunResult::Failed { code, result } => (RunCommand::Fail { by, code: *code, outcome: digest }, result),
         };
-        let written =
-            Written { entry: Some(entry::task_finished(outcome, usage)), result: Some(result), usage, via: None };
+        let written = TransitionWrites {
+            entry: Some(entry::task_finished(outcome, usage)),
+            result: Some(result),
+            usage,
+            via: None,
+        };
         let after = match self.step(&hot, &command, stamp, written) {
             Ok(after) => after,
             Err(error) => return self.refuse_report(&hot, entry::call::finish(outcome), by, usage, stamp, error),
         };
-        if let Outcome::Completed { artifacts, .. } = outcome
+        if let RunResult::Completed { artifacts, .. } = outcome
             && after.last_seq > hot.last_seq
         {
             self.link_artifacts(&hot, artifacts)?;
@@ -321,24 +329,28 @@ impl Transaction<'_, '_> {
         Ok(Ok(after.state.status()))
     }
 
-    pub(super) fn cancel_run(&mut self, context: &Context, run: RunId, reason: Option<&str>) -> Result<RunRecord> {
+    pub(super) fn cancel_run(&mut self, context: &WriteContext, run: RunId, reason: Option<&str>) -> Result<RunRecord> {
         let hot = self.own_run(context.tenant, run)?;
-        self.cancel(&hot, Stamp { actor: &context.actor, at: context.at }, reason)?;
+        self.cancel(&hot, LogStamp { actor: &context.actor, at: context.at }, reason)?;
         self.record_at(hot.row)
     }
 
-    pub(super) fn cancel(&mut self, hot: &Hot, stamp: Stamp<'_>, reason: Option<&str>) -> Result<()> {
+    pub(super) fn cancel(&mut self, hot: &RunState, stamp: LogStamp<'_>, reason: Option<&str>) -> Result<()> {
         let result = outcome::cancelled(reason);
-        let written =
-            Written { entry: Some(entry::task_cancelled(reason)), result: Some(&result), usage: None, via: None };
-        self.step(hot, &Command::Cancel { outcome: outcome::NO_DIGEST }, stamp, written).map(drop)
+        let written = TransitionWrites {
+            entry: Some(entry::task_cancelled(reason)),
+            result: Some(&result),
+            usage: None,
+            via: None,
+        };
+        self.step(hot, &RunCommand::Cancel { outcome: outcome::NO_DIGEST }, stamp, written).map(drop)
     }
 
-    pub(super) fn release(&mut self, by: Worker, run: RunId, at: Timestamp) -> Result<Result<RunRecord>> {
+    pub(super) fn release(&mut self, by: WorkerRef, run: RunId, at: Timestamp) -> Result<Result<RunRecord>> {
         let hot = self.workers_run(by, run)?;
         let actor = entry::runtime_actor(by.runtime);
-        let stamp = Stamp { actor: &actor, at };
-        match self.step(&hot, &Command::Release { by }, stamp, Written::default()) {
+        let stamp = LogStamp { actor: &actor, at };
+        match self.step(&hot, &RunCommand::Release { by }, stamp, TransitionWrites::default()) {
             Ok(_) => Ok(Ok(self.record_at(hot.row)?)),
             Err(error) => self.refuse(&hot, entry::call::RELEASE, by, stamp, error),
         }
@@ -347,15 +359,15 @@ impl Transaction<'_, '_> {
     /// The same for a call that may tell what the run used.
     fn refuse_report<T>(
         &mut self,
-        hot: &Hot,
+        hot: &RunState,
         call: &'static str,
-        by: Worker,
+        by: WorkerRef,
         usage: Option<&Json>,
-        stamp: Stamp<'_>,
+        stamp: LogStamp<'_>,
         error: Error,
     ) -> Result<Result<T>> {
         match (&error, usage) {
-            (Error::Refused { refusal: Refusal::Ended, .. }, Some(usage)) => {
+            (Error::Refused { refusal: RunRefusal::Ended, .. }, Some(usage)) => {
                 self.keep_late_usage(hot, by, usage, stamp)?;
                 Ok(Err(error))
             }
@@ -366,27 +378,27 @@ impl Transaction<'_, '_> {
     /// A stale epoch is recorded in the tenant's log; other refusals leave no trace.
     pub(super) fn refuse<T>(
         &mut self,
-        hot: &Hot,
+        hot: &RunState,
         call: &'static str,
-        by: Worker,
-        stamp: Stamp<'_>,
+        by: WorkerRef,
+        stamp: LogStamp<'_>,
         error: Error,
     ) -> Result<Result<T>> {
-        if matches!(error, Error::Refused { refusal: Refusal::StaleEpoch, .. }) {
+        if matches!(error, Error::Refused { refusal: RunRefusal::StaleEpoch, .. }) {
             self.log(hot.tenant, stamp, &entry::task_refused(hot.id, call, by), None)?;
             return Ok(Err(error));
         }
         Err(error)
     }
 
-    pub(super) fn own_run(&self, tenant: TenantId, run: RunId) -> Result<Hot> {
-        let hot = self.hot(run)?;
+    pub(super) fn own_run(&self, tenant: TenantId, run: RunId) -> Result<RunState> {
+        let hot = self.run_state(run)?;
         if hot.tenant == tenant { Ok(hot) } else { Err(Error::NotFound) }
     }
 
     /// A run as its worker may see it: runs of other agents do not exist for it.
-    pub(super) fn workers_run(&mut self, by: Worker, run: RunId) -> Result<Hot> {
-        let hot = self.hot(run)?;
+    pub(super) fn workers_run(&mut self, by: WorkerRef, run: RunId) -> Result<RunState> {
+        let hot = self.run_state(run)?;
         let holds = hot.runtime == Some(by.runtime);
         if holds || self.directory.runtime(self.connection, by.runtime)?.agent == hot.agent {
             Ok(hot)
@@ -396,16 +408,16 @@ impl Transaction<'_, '_> {
     }
 
     /// Every live run of an agent, oldest first.
-    pub(super) fn live_runs(&self, agent: AgentId) -> Result<Vec<Hot>> {
+    pub(super) fn live_runs(&self, agent: AgentId) -> Result<Vec<RunState>> {
         let mut pending = self
             .connection
-            .prepare_cached(&format!("select {} from task_runs where agent = ?1 and status = 0", rows::HOT))?
-            .query_map([Key16(agent.uuid())], |row| rows::readable("task_runs", row.get(0)?, rows::hot(row)))?
+            .prepare_cached(&format!("select {} from task_runs where agent = ?1 and status = 0", rows::RUN_STATE))?
+            .query_map([IdBytes(agent.uuid())], |row| rows::readable("task_runs", row.get(0)?, rows::run_state(row)))?
             .filter_map(std::result::Result::transpose)
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for row in self.cache.running().collect::<Vec<_>>() {
             let Some(hot) = self.readable_hot(row)? else { continue };
-            if hot.agent == agent && hot.state.status() == Status::Running {
+            if hot.agent == agent && hot.state.status() == RunStatus::Running {
                 pending.push(hot);
             }
         }

@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, rules::run::Command, secret::SecretHash,
+    AgentId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, rules::run::RunCommand, secret::SecretHash,
     wire::runtime::RuntimeState,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
-    directory::Device,
-    journal::{Stamp, Written},
-    rows::{self, Key16},
-    writer::Transaction,
+    journal::{LogStamp, TransitionWrites},
+    lookup_cache::CachedRuntime,
+    rows::{self, IdBytes},
+    writer::WriteTransaction,
 };
 use crate::{
-    Context, Error, Result, Woken, entry,
+    Error, Result, WakeHint, WriteContext, entry,
     record::{
-        AgentRef, Beat, Leases, NewPairingCode, NewPairingRequest, NewRuntime, Pairing, PairingDecision,
-        PairingRequest, Proof, REPLACED_LIFE, REUSE_INTERVAL, Runtime, RuntimeKind, TokenChange,
+        AgentRef, HeartbeatResult, LeaseTimes, NewPairingCode, NewPairingRequest, NewRuntime, Pairing, PairingDecision,
+        PairingProof, PairingRequest, REPLACED_TOKEN_TTL, REUSE_INTERVAL, RuntimeKind, RuntimeRecord, TokenChange,
     },
 };
 
@@ -45,7 +45,7 @@ struct PairingRow {
 }
 
 /// What a valid proof entitles a device to.
-struct Proven {
+struct PairingEntitlement {
     tenant: TenantId,
     agent: AgentId,
     /// Is used up by it.
@@ -54,10 +54,10 @@ struct Proven {
     labels: Json,
 }
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
-    pub(super) fn create_pairing_code(&mut self, context: &Context, new: &NewPairingCode) -> Result<()> {
+impl WriteTransaction<'_, '_> {
+    pub(super) fn create_pairing_code(&mut self, context: &WriteContext, new: &NewPairingCode) -> Result<()> {
         let account = self.account(context.tenant, &new.agent)?;
         if account.archived_at.is_some() {
             return Err(Error::AgentArchived);
@@ -67,11 +67,11 @@ impl Transaction<'_, '_> {
             "insert into pairing_codes (code, tenant, agent, expires, state, maker) values (?1, ?2, ?3, ?4, ?5, ?6)",
             params![
                 new.code.0,
-                Key16(context.tenant.uuid()),
-                Key16(account.id.uuid()),
+                IdBytes(context.tenant.uuid()),
+                IdBytes(account.id.uuid()),
                 new.expires_at.millis(),
                 OPEN,
-                new.maker.map(|maker| Key16(maker.uuid())),
+                new.maker.map(|maker| IdBytes(maker.uuid())),
             ],
         )?;
         let created = entry::pairing_code_created(account.id, new.expires_at);
@@ -97,7 +97,7 @@ impl Transaction<'_, '_> {
 
     pub(super) fn decide_pairing(
         &mut self,
-        context: &Context,
+        context: &WriteContext,
         code: SecretHash,
         decision: &PairingDecision,
     ) -> Result<()> {
@@ -118,16 +118,16 @@ impl Transaction<'_, '_> {
             params![
                 code.0,
                 state,
-                Key16(context.tenant.uuid()),
-                agent.map(|agent| Key16(agent.uuid())),
-                maker.map(|maker| Key16(maker.uuid())),
+                IdBytes(context.tenant.uuid()),
+                agent.map(|agent| IdBytes(agent.uuid())),
+                maker.map(|maker| IdBytes(maker.uuid())),
             ],
         )?;
         self.log(context.tenant, context.stamp(), &logged, None).map(drop)
     }
 
-    pub(super) fn attach_runtime(&mut self, new: &NewRuntime, at: Timestamp) -> Result<Runtime> {
-        let Proven { tenant, agent, code, device_name, labels } = self.proven(new, at)?;
+    pub(super) fn attach_runtime(&mut self, new: &NewRuntime, at: Timestamp) -> Result<RuntimeRecord> {
+        let PairingEntitlement { tenant, agent, code, device_name, labels } = self.check_proof(new, at)?;
         let account = self.account(tenant, &AgentRef::Id(agent))?;
         if account.archived_at.is_some() {
             return Err(Error::AgentArchived);
@@ -139,7 +139,7 @@ impl Transaction<'_, '_> {
             self.connection.execute("update pairing_codes set state = ?2 where code = ?1", params![code.0, USED])?;
         }
         let actor = entry::runtime_actor(new.id);
-        let stamp = Stamp { actor: &actor, at };
+        let stamp = LogStamp { actor: &actor, at };
         if let Some(old) = account.runtime {
             self.end_runtime(&old, RuntimeState::Superseded, at)?;
             self.log(tenant, stamp, &entry::runtime_superseded(agent, old.id), None)?;
@@ -149,9 +149,9 @@ impl Transaction<'_, '_> {
             "insert into agent_runtimes (id, tenant, agent, token, state, online, device_name, labels, attached, kind)
              values (?1, ?2, ?3, ?4, 0, 0, ?5, ?6, ?7, ?8)",
             params![
-                Key16(new.id.uuid()),
-                Key16(tenant.uuid()),
-                Key16(agent.uuid()),
+                IdBytes(new.id.uuid()),
+                IdBytes(tenant.uuid()),
+                IdBytes(agent.uuid()),
                 new.token.0,
                 device_name,
                 labels.get(),
@@ -161,13 +161,13 @@ impl Transaction<'_, '_> {
         )?;
         self.log(tenant, stamp, &entry::runtime_attached(agent, new.id, device_name.as_deref()), None)?;
         self.directory.forget();
-        self.woken.push(Woken::Runtime(agent));
+        self.woken.push(WakeHint::Runtime(agent));
         read_runtime(self.connection, tenant, new.id)
     }
 
     /// What the device may become now.
-    fn proven(&self, new: &NewRuntime, at: Timestamp) -> Result<Proven> {
-        let given = |tenant, agent, code| Proven {
+    fn check_proof(&self, new: &NewRuntime, at: Timestamp) -> Result<PairingEntitlement> {
+        let given = |tenant, agent, code| PairingEntitlement {
             tenant,
             agent,
             code,
@@ -175,18 +175,18 @@ impl Transaction<'_, '_> {
             labels: new.labels.clone(),
         };
         let (pairing, tenant, agent) = match new.proof {
-            Proof::Owner { tenant, agent } => return Ok(given(tenant, agent, None)),
-            Proof::Code(code) => proven(self.connection, new.proof, code, at)?,
-            Proof::Poll(poll) => proven(self.connection, new.proof, poll, at)?,
+            PairingProof::Owner { tenant, agent } => return Ok(given(tenant, agent, None)),
+            PairingProof::Code(code) => proven(self.connection, new.proof, code, at)?,
+            PairingProof::Poll(poll) => proven(self.connection, new.proof, poll, at)?,
         };
         if !pairing.device_first {
             return Ok(given(tenant, agent, Some(pairing.code)));
         }
         let labels = pairing.labels.unwrap_or_else(Json::empty_object);
-        Ok(Proven { tenant, agent, code: Some(pairing.code), device_name: pairing.device_name, labels })
+        Ok(PairingEntitlement { tenant, agent, code: Some(pairing.code), device_name: pairing.device_name, labels })
     }
 
-    pub(super) fn revoke_runtime(&mut self, context: &Context, id: RuntimeId) -> Result<Runtime> {
+    pub(super) fn revoke_runtime(&mut self, context: &WriteContext, id: RuntimeId) -> Result<RuntimeRecord> {
         let runtime = read_runtime(self.connection, context.tenant, id)?;
         if runtime.state != RuntimeState::Active {
             return Ok(runtime);
@@ -197,12 +197,12 @@ impl Transaction<'_, '_> {
         read_runtime(self.connection, context.tenant, id)
     }
 
-    pub(super) fn change_token(&mut self, id: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime> {
+    pub(super) fn change_token(&mut self, id: RuntimeId, change: TokenChange, at: Timestamp) -> Result<RuntimeRecord> {
         self.working(id)?;
-        let Runtime { tenant, agent, token_reused_at, .. } = any_runtime(self.connection, id)?;
-        let key = Key16(id.uuid());
+        let RuntimeRecord { tenant, agent, token_reused_at, .. } = any_runtime(self.connection, id)?;
+        let key = IdBytes(id.uuid());
         let actor = entry::runtime_actor(id);
-        let stamp = Stamp { actor: &actor, at };
+        let stamp = LogStamp { actor: &actor, at };
         match change {
             TokenChange::Offer(token) => {
                 self.connection
@@ -212,7 +212,7 @@ impl Transaction<'_, '_> {
                 let is_offered = "select 1 from agent_runtimes where id = ?1 and token_offered = ?2";
                 let offered = self.connection.prepare_cached(is_offered)?.exists(params![key, token.0])?;
                 if offered {
-                    let forgotten = at.minus(REPLACED_LIFE).millis();
+                    let forgotten = at.minus(REPLACED_TOKEN_TTL).millis();
                     self.connection.execute(
                         "delete from replaced_tokens where runtime = ?1 and replaced <= ?2",
                         params![key, forgotten],
@@ -235,26 +235,26 @@ impl Transaction<'_, '_> {
                 self.connection
                     .execute("update agent_runtimes set token_reused = ?2 where id = ?1", params![key, at.millis()])?;
                 self.log(tenant, stamp, &entry::runtime_token_reused(agent, id), None)?;
-                self.woken.push(Woken::Runtime(agent));
+                self.woken.push(WakeHint::Runtime(agent));
             }
         }
         any_runtime(self.connection, id)
     }
 
-    fn end_runtime(&mut self, runtime: &Runtime, state: RuntimeState, at: Timestamp) -> Result<()> {
+    fn end_runtime(&mut self, runtime: &RuntimeRecord, state: RuntimeState, at: Timestamp) -> Result<()> {
         self.connection.execute(
             "update agent_runtimes set state = ?2, online = 0, ended = ?3 where id = ?1",
-            params![Key16(runtime.id.uuid()), rows::runtime_state_number(state), at.millis()],
+            params![IdBytes(runtime.id.uuid()), rows::runtime_state_number(state), at.millis()],
         )?;
         self.directory.forget();
-        self.woken.push(Woken::Runtime(runtime.agent));
+        self.woken.push(WakeHint::Runtime(runtime.agent));
         Ok(())
     }
 
-    fn lose_claims(&mut self, runtime: RuntimeId, stamp: Stamp<'_>) -> Result<()> {
+    fn lose_claims(&mut self, runtime: RuntimeId, stamp: LogStamp<'_>) -> Result<()> {
         for row in self.cache.claims(runtime) {
             let Some(hot) = self.live_at(row, stamp.at)? else { continue };
-            self.step(&hot, &Command::Lose, stamp, Written::default())?;
+            self.step(&hot, &RunCommand::Lose, stamp, TransitionWrites::default())?;
         }
         Ok(())
     }
@@ -263,46 +263,52 @@ impl Transaction<'_, '_> {
         &mut self,
         id: RuntimeId,
         running: Option<&[RunId]>,
-        leases: Leases,
+        leases: LeaseTimes,
         at: Timestamp,
-    ) -> Result<Beat> {
+    ) -> Result<HeartbeatResult> {
         let actor = entry::runtime_actor(id);
-        let stamp = Stamp { actor: &actor, at };
-        self.heard(id, stamp)?;
+        let stamp = LogStamp { actor: &actor, at };
+        self.runtime_seen(id, stamp)?;
         self.beat_claims(id, running, leases, stamp)
     }
 
-    pub(super) fn leave(&mut self, id: RuntimeId, at: Timestamp) -> Result<()> {
+    pub(super) fn disconnect_runtime(&mut self, id: RuntimeId, at: Timestamp) -> Result<()> {
         let agent = self.working(id)?;
         let (tenant, online) = self
             .connection
             .prepare_cached("select tenant, online from agent_runtimes where id = ?1")?
-            .query_row([Key16(id.uuid())], |row| Ok((rows::tenant_id(row.get(0)?), row.get(1)?)))?;
+            .query_row([IdBytes(id.uuid())], |row| Ok((rows::tenant_id(row.get(0)?), row.get(1)?)))?;
         let actor = entry::runtime_actor(id);
-        if online { self.gone(tenant, agent, id, Stamp { actor: &actor, at }) } else { Ok(()) }
+        if online { self.runtime_gone(tenant, agent, id, LogStamp { actor: &actor, at }) } else { Ok(()) }
     }
 
-    pub(super) fn gone(&mut self, tenant: TenantId, agent: AgentId, id: RuntimeId, stamp: Stamp<'_>) -> Result<()> {
+    pub(super) fn runtime_gone(
+        &mut self,
+        tenant: TenantId,
+        agent: AgentId,
+        id: RuntimeId,
+        stamp: LogStamp<'_>,
+    ) -> Result<()> {
         self.connection
             .prepare_cached("update agent_runtimes set online = 0 where id = ?1")?
-            .execute([Key16(id.uuid())])?;
+            .execute([IdBytes(id.uuid())])?;
         self.log(tenant, stamp, &entry::runtime_offline(agent, id), None)?;
-        self.woken.push(Woken::Runtime(agent));
+        self.woken.push(WakeHint::Runtime(agent));
         Ok(())
     }
 
     /// A runtime that may work.
     pub(super) fn working(&mut self, runtime: RuntimeId) -> Result<AgentId> {
-        let Device { agent, state } = self.directory.runtime(self.connection, runtime)?;
+        let CachedRuntime { agent, state } = self.directory.runtime(self.connection, runtime)?;
         if state == RuntimeState::Active { Ok(agent) } else { Err(Error::RuntimeEnded(state)) }
     }
 
     /// A runtime shows that it is alive, if it is active.
-    pub(super) fn heard(&mut self, id: RuntimeId, stamp: Stamp<'_>) -> Result<()> {
+    pub(super) fn runtime_seen(&mut self, id: RuntimeId, stamp: LogStamp<'_>) -> Result<()> {
         let (tenant, agent, state, online): (_, _, _, bool) = self
             .connection
             .prepare_cached("select tenant, agent, state, online from agent_runtimes where id = ?1")?
-            .query_row([Key16(id.uuid())], |row| {
+            .query_row([IdBytes(id.uuid())], |row| {
                 Ok((
                     rows::tenant_id(row.get(0)?),
                     rows::agent_id(row.get(1)?),
@@ -317,10 +323,10 @@ impl Transaction<'_, '_> {
         }
         self.connection
             .prepare_cached("update agent_runtimes set heartbeat = ?2, online = 1 where id = ?1")?
-            .execute(params![Key16(id.uuid()), stamp.at.millis()])?;
+            .execute(params![IdBytes(id.uuid()), stamp.at.millis()])?;
         if !online {
             self.log(tenant, stamp, &entry::runtime_online(agent, id), None)?;
-            self.woken.push(Woken::Runtime(agent));
+            self.woken.push(WakeHint::Runtime(agent));
         }
         Ok(())
     }
@@ -330,8 +336,8 @@ impl Transaction<'_, '_> {
         for row in running {
             let Some(hot) = self.live_at(row, at)? else { continue };
             let Some(runtime) = hot.state.claim().map(|claim| claim.runtime) else { continue };
-            let stamp = Stamp { actor: Context::SYSTEM, at };
-            self.step(&hot, &Command::Renew { runtime, lease }, stamp, Written::default())?;
+            let stamp = LogStamp { actor: WriteContext::SYSTEM, at };
+            self.step(&hot, &RunCommand::Renew { runtime, lease }, stamp, TransitionWrites::default())?;
         }
         Ok(())
     }
@@ -340,10 +346,10 @@ impl Transaction<'_, '_> {
         &mut self,
         id: RuntimeId,
         running: Option<&[RunId]>,
-        leases: Leases,
-        stamp: Stamp<'_>,
-    ) -> Result<Beat> {
-        let mut beat = Beat::default();
+        leases: LeaseTimes,
+        stamp: LogStamp<'_>,
+    ) -> Result<HeartbeatResult> {
+        let mut beat = HeartbeatResult::default();
         let mut held = Vec::new();
         for row in self.cache.claims(id) {
             let Some(hot) = self.live_at(row, stamp.at)? else { continue };
@@ -351,9 +357,14 @@ impl Transaction<'_, '_> {
             let named = running.is_none_or(|running| running.contains(&hot.id));
             let young = hot.claimed.is_some_and(|claimed| stamp.at.since(claimed) < leases.grace);
             if named {
-                self.step(&hot, &Command::Renew { runtime: id, lease: leases.lease }, stamp, Written::default())?;
+                self.step(
+                    &hot,
+                    &RunCommand::Renew { runtime: id, lease: leases.lease },
+                    stamp,
+                    TransitionWrites::default(),
+                )?;
             } else if !young {
-                self.step(&hot, &Command::Lose, stamp, Written::default())?;
+                self.step(&hot, &RunCommand::Lose, stamp, TransitionWrites::default())?;
                 beat.lost.push(hot.id);
             }
         }
@@ -362,19 +373,19 @@ impl Transaction<'_, '_> {
     }
 }
 
-pub(super) fn read_runtime(connection: &Connection, tenant: TenantId, id: RuntimeId) -> Result<Runtime> {
+pub(super) fn read_runtime(connection: &Connection, tenant: TenantId, id: RuntimeId) -> Result<RuntimeRecord> {
     connection
         .prepare_cached(&format!("select {} where id = ?1 and tenant = ?2", rows::RUNTIME))?
-        .query_row([Key16(id.uuid()), Key16(tenant.uuid())], rows::runtime)
+        .query_row([IdBytes(id.uuid()), IdBytes(tenant.uuid())], rows::runtime)
         .optional()?
         .ok_or(Error::NotFound)
 }
 
 /// A runtime of whatever tenant.
-pub(super) fn any_runtime(connection: &Connection, id: RuntimeId) -> Result<Runtime> {
+pub(super) fn any_runtime(connection: &Connection, id: RuntimeId) -> Result<RuntimeRecord> {
     connection
         .prepare_cached(&format!("select {} where id = ?1", rows::RUNTIME))?
-        .query_row([Key16(id.uuid())], rows::runtime)
+        .query_row([IdBytes(id.uuid())], rows::runtime)
         .optional()?
         .ok_or(Error::NotFound)
 }
@@ -396,10 +407,10 @@ pub(super) fn open_request(connection: &Connection, code: SecretHash, at: Timest
 }
 
 /// What a proof is for that a device can still redeem.
-pub(super) fn redeemable(connection: &Connection, proof: Proof, at: Timestamp) -> Result<Pairing> {
+pub(super) fn redeemable(connection: &Connection, proof: PairingProof, at: Timestamp) -> Result<Pairing> {
     let (found, tenant, agent) = match proof {
-        Proof::Owner { tenant, agent } => return Ok(Pairing { tenant, agent, maker: None }),
-        Proof::Code(secret) | Proof::Poll(secret) => proven(connection, proof, secret, at)?,
+        PairingProof::Owner { tenant, agent } => return Ok(Pairing { tenant, agent, maker: None }),
+        PairingProof::Code(secret) | PairingProof::Poll(secret) => proven(connection, proof, secret, at)?,
     };
     Ok(Pairing { tenant, agent, maker: found.maker })
 }
@@ -407,11 +418,11 @@ pub(super) fn redeemable(connection: &Connection, proof: Proof, at: Timestamp) -
 /// The row of a proof that can still be redeemed, and the agent it is for.
 fn proven(
     connection: &Connection,
-    proof: Proof,
+    proof: PairingProof,
     secret: SecretHash,
     at: Timestamp,
 ) -> Result<(PairingRow, TenantId, AgentId)> {
-    let column = if matches!(proof, Proof::Poll(_)) { "poll" } else { "code" };
+    let column = if matches!(proof, PairingProof::Poll(_)) { "poll" } else { "code" };
     let found = connection
         .prepare_cached(&format!("select {PAIRING} where {column} = ?1"))?
         .query_row([secret.0], pairing)
@@ -419,11 +430,11 @@ fn proven(
         .ok_or(Error::PairingInvalid { agent: None })?;
     let invalid = Error::PairingInvalid { agent: found.agent.map(|(_, agent)| agent) };
     match (proof, found.device_first, found.state) {
-        (Proof::Code(_), true, _) | (Proof::Poll(_), false, _) | (_, _, USED) => return Err(invalid),
+        (PairingProof::Code(_), true, _) | (PairingProof::Poll(_), false, _) | (_, _, USED) => return Err(invalid),
         _ if found.expires_at <= at => return Err(invalid),
-        (Proof::Poll(_), true, OPEN) => return Err(Error::PairingPending),
-        (Proof::Poll(_), true, REJECTED) => return Err(Error::PairingRejected),
-        (Proof::Code(_), false, OPEN) | (Proof::Poll(_), true, CONFIRMED) => {}
+        (PairingProof::Poll(_), true, OPEN) => return Err(Error::PairingPending),
+        (PairingProof::Poll(_), true, REJECTED) => return Err(Error::PairingRejected),
+        (PairingProof::Code(_), false, OPEN) | (PairingProof::Poll(_), true, CONFIRMED) => {}
         _ => return Err(invalid),
     }
     let (tenant, agent) = found.agent.expect("a proven pairing has an agent");

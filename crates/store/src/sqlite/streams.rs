@@ -9,13 +9,13 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
     log_keys::LogKeys,
-    rows::{self, Hot, Key16},
+    rows::{self, IdBytes, RunState},
 };
 use crate::{
     Error, MAX_PAGE_BYTES, Result, entry,
-    outline::Outline,
-    record::{LogPage, Outlined, RunEvents, RunOutline},
-    weight::{self, Scales, Weigh as _},
+    record::{LogPage, OutlineScope, RunEvents, RunOutline},
+    run_outline::OutlineBuilder,
+    weight::{self, PageWeight as _, PageWeightLimit},
 };
 
 pub(super) fn run_events(
@@ -26,9 +26,12 @@ pub(super) fn run_events(
     limit: usize,
 ) -> Result<RunEvents> {
     let (hot, ended, result) = connection
-        .prepare_cached(&format!("select {}, ended, result from task_runs where uid = ?1 and tenant = ?2", rows::HOT))?
-        .query_row([Key16(run.uuid()), Key16(tenant.uuid())], |row| {
-            Ok((rows::hot(row)?, rows::maybe_time(row, 10)?, rows::maybe_json(row, 11)?))
+        .prepare_cached(&format!(
+            "select {}, ended, result from task_runs where uid = ?1 and tenant = ?2",
+            rows::RUN_STATE
+        ))?
+        .query_row([IdBytes(run.uuid()), IdBytes(tenant.uuid())], |row| {
+            Ok((rows::run_state(row)?, rows::maybe_time(row, 10)?, rows::maybe_json(row, 11)?))
         })
         .optional()?
         .ok_or(Error::NotFound)?;
@@ -36,7 +39,7 @@ pub(super) fn run_events(
     let floor = floor(connection, &hot, ended, log.floor)?;
     let after = after.max(floor);
     let mut events = chunks(connection, hot.row, after, limit)?;
-    let mut scales = Scales::new(MAX_PAGE_BYTES);
+    let mut scales = PageWeightLimit::new(MAX_PAGE_BYTES);
     for place in hot.life.0.iter().filter(|(run_seq, _)| *run_seq > after).take(limit) {
         let event = life_event(connection, &log, *place, result.as_ref())?;
         let fits = scales.takes(event.weight());
@@ -60,18 +63,21 @@ pub(super) fn run_outline(
     tenant: TenantId,
     run: RunId,
     upto: i64,
-    shown: Outlined,
+    shown: OutlineScope,
 ) -> Result<RunOutline> {
     let (hot, ended, result) = connection
-        .prepare_cached(&format!("select {}, ended, result from task_runs where uid = ?1 and tenant = ?2", rows::HOT))?
-        .query_row([Key16(run.uuid()), Key16(tenant.uuid())], |row| {
-            Ok((rows::hot(row)?, rows::maybe_time(row, 10)?, rows::maybe_json(row, 11)?))
+        .prepare_cached(&format!(
+            "select {}, ended, result from task_runs where uid = ?1 and tenant = ?2",
+            rows::RUN_STATE
+        ))?
+        .query_row([IdBytes(run.uuid()), IdBytes(tenant.uuid())], |row| {
+            Ok((rows::run_state(row)?, rows::maybe_time(row, 10)?, rows::maybe_json(row, 11)?))
         })
         .optional()?
         .ok_or(Error::NotFound)?;
     let log = log_of(connection, hot.tenant)?;
     let floor = floor(connection, &hot, ended, log.floor)?;
-    let mut outline = Outline::new(floor);
+    let mut outline = OutlineBuilder::new(floor);
     let mut newest = connection.prepare_cached(
         "select seq, type, at, data from chunks where run = ?1 and seq between ?2 and ?3 order by seq desc",
     )?;
@@ -79,7 +85,7 @@ pub(super) fn run_outline(
         "select seq, type, at, data from chunks indexed by chunks_artifacts
          where run = ?1 and seq between ?2 and ?3 and type = 'artifact.changed' order by seq desc",
     )?;
-    if shown == Outlined::Everything {
+    if shown == OutlineScope::Everything {
         outline.newest(newest.query_map([hot.row, floor + 1, upto], event)?)?;
     }
     let before = outline.reached(upto);
@@ -91,7 +97,7 @@ pub(super) fn run_outline(
 
 fn life_event(
     connection: &Connection,
-    log: &Log,
+    log: &LogBounds,
     (run_seq, seq): (i64, i64),
     result: Option<&Json>,
 ) -> rusqlite::Result<Event> {
@@ -111,7 +117,7 @@ fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
 }
 
 /// Everything up to here may be gone: chunks by their age, life-cycle events with the front of the log.
-fn floor(connection: &Connection, hot: &Hot, ended: Option<Timestamp>, log_floor: i64) -> Result<i64> {
+fn floor(connection: &Connection, hot: &RunState, ended: Option<Timestamp>, log_floor: i64) -> Result<i64> {
     let chunks_before: Option<i64> = connection
         .prepare_cached("select value from meta where key = 'chunks_before'")?
         .query_row([], |row| row.get(0))
@@ -127,7 +133,7 @@ fn chunks(connection: &Connection, row: i64, after: i64, limit: usize) -> Result
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut statement = connection
         .prepare_cached("select seq, type, at, data from chunks where run = ?1 and seq > ?2 order by seq limit ?3")?;
-    let (mut events, mut scales) = (Vec::new(), Scales::new(MAX_PAGE_BYTES));
+    let (mut events, mut scales) = (Vec::new(), PageWeightLimit::new(MAX_PAGE_BYTES));
     for chunk in statement.query_map(params![row, after, limit], event)? {
         let chunk = chunk?;
         let fits = scales.takes(chunk.weight());
@@ -140,17 +146,17 @@ fn chunks(connection: &Connection, row: i64, after: i64, limit: usize) -> Result
 }
 
 pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage> {
-    let Log { keys, floor, floor_hash } = log_of(connection, tenant)?;
+    let LogBounds { keys, floor, floor_hash } = log_of(connection, tenant)?;
     let [_, last] = keys.all();
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut statement = connection.prepare_cached(
         "select seq, at, actor, type, run, run_seq, data, hash from log where key > ?1 and key <= ?2
          order by key limit ?3",
     )?;
-    let mut scales = Scales::new(MAX_PAGE_BYTES);
+    let mut scales = PageWeightLimit::new(MAX_PAGE_BYTES);
     let rows = statement
         .query_map([keys.at(after), last, limit], |row| {
-            Ok(log::Row {
+            Ok(log::LogRow {
                 seq: row.get(0)?,
                 at: rows::time(row, 1)?,
                 actor: row.get(2)?,
@@ -172,18 +178,18 @@ pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: 
 }
 
 /// Where a tenant's log stands in the table, and what retention has left of it.
-struct Log {
+struct LogBounds {
     keys: LogKeys,
     floor: i64,
     floor_hash: [u8; 32],
 }
 
-fn log_of(connection: &Connection, tenant: TenantId) -> Result<Log> {
+fn log_of(connection: &Connection, tenant: TenantId) -> Result<LogBounds> {
     Ok(connection
         .prepare_cached("select no, log_floor, log_floor_hash from tenants where id = ?1")?
-        .query_row([Key16(tenant.uuid())], |row| {
-            Ok(Log { keys: LogKeys::of(row.get(0)?), floor: row.get(1)?, floor_hash: row.get(2)? })
+        .query_row([IdBytes(tenant.uuid())], |row| {
+            Ok(LogBounds { keys: LogKeys::of(row.get(0)?), floor: row.get(1)?, floor_hash: row.get(2)? })
         })
         .optional()?
-        .unwrap_or(Log { keys: LogKeys::of(0), floor: 0, floor_hash: GENESIS }))
+        .unwrap_or(LogBounds { keys: LogKeys::of(0), floor: 0, floor_hash: GENESIS }))
 }

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use attache_protocol::{
     TenantId, Timestamp,
-    rules::{retention, run::Command},
+    rules::{retention, run::RunCommand},
 };
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
-    journal::{Stamp, Written},
+    journal::{LogStamp, TransitionWrites},
     lists,
     log_keys::LogKeys,
     rows,
-    writer::{TOUCH, Transaction},
+    writer::{TOUCH, WriteTransaction},
 };
 use crate::{
-    Context, Result, entry,
-    record::{Retained, Retention, Swept},
+    Result, WriteContext, entry,
+    record::{Retention, RetentionResult, SweepResult},
 };
 
 /// How far the floor of running runs may lag before it is written down again.
@@ -25,12 +25,12 @@ const FLOOR_STEP: i64 = 1000;
 /// How many runs a sweep lists under their agents, so that it never holds the writer for long.
 const LISTED_PER_SWEEP: i64 = 20_000;
 
-// === impl Transaction ===
+// === impl WriteTransaction ===
 
-impl Transaction<'_, '_> {
-    pub(super) fn sweep(&mut self, silence: Duration, at: Timestamp) -> Result<Swept> {
-        let mut swept = Swept::default();
-        let stamp = Stamp { actor: Context::SYSTEM, at };
+impl WriteTransaction<'_, '_> {
+    pub(super) fn sweep(&mut self, silence: Duration, at: Timestamp) -> Result<SweepResult> {
+        let mut swept = SweepResult::default();
+        let stamp = LogStamp { actor: WriteContext::SYSTEM, at };
         let silent = self
             .connection
             .prepare_cached(
@@ -42,7 +42,7 @@ impl Transaction<'_, '_> {
             })?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for (runtime, tenant, agent) in silent {
-            self.gone(tenant, agent, runtime, stamp)?;
+            self.runtime_gone(tenant, agent, runtime, stamp)?;
             swept.offline.push(runtime);
         }
         for row in self.cache.take_damaged() {
@@ -50,13 +50,13 @@ impl Transaction<'_, '_> {
         }
         for row in self.cache.due(at) {
             let Some(hot) = self.live_at(row, at)? else { continue };
-            let after = self.step(&hot, &Command::Tick, stamp, Written::default())?;
+            let after = self.step(&hot, &RunCommand::Tick, stamp, TransitionWrites::default())?;
             if after.state != hot.state {
                 swept.runs.push(hot.id);
             }
         }
         self.expire_permissions(at, &mut swept.runs)?;
-        self.expire_asks(at, &mut swept.runs)?;
+        self.expire_worker_requests(at, &mut swept.runs)?;
         self.write_usage()?;
         self.list_new_runs()?;
         self.raise_running_floor()?;
@@ -123,7 +123,7 @@ impl Transaction<'_, '_> {
     }
 
     /// Moves the floors; the rows below them are removed by [`Self::remove_chunks`] in small steps.
-    pub(super) fn retain(&mut self, retention: Retention) -> Result<Retained> {
+    pub(super) fn retain(&mut self, retention: Retention) -> Result<RetentionResult> {
         self.connection.execute(
             "insert into meta (key, value) values ('chunks_before', ?1)
              on conflict (key) do update set value = max(value, excluded.value)",
@@ -146,7 +146,7 @@ impl Transaction<'_, '_> {
             more |= self.cut_log(no, tenant, retention)?;
         }
         more |= self.remove_channels(retention)?;
-        Ok(Retained { more, blobs: Vec::new() })
+        Ok(RetentionResult { more, blobs: Vec::new() })
     }
 
     /// Removes the oldest rows; true when more of them are old enough.
@@ -171,7 +171,7 @@ impl Transaction<'_, '_> {
         self.connection
             .execute("update tenants set log_floor = ?2, log_floor_hash = ?3 where no = ?1", params![no, seq, hash])?;
         self.cut_channel_events(no, seq)?;
-        let stamp = Stamp { actor: Context::SYSTEM, at: retention.at };
+        let stamp = LogStamp { actor: WriteContext::SYSTEM, at: retention.at };
         self.log(tenant, stamp, &entry::log_removed(seq, &hash), None)?;
         Ok(more)
     }

@@ -3,40 +3,45 @@
 
 use std::cmp::Reverse;
 
-use attache_protocol::{Json, TenantId, Timestamp, rules::run::Status};
+use attache_protocol::{Json, TenantId, Timestamp, rules::run::RunStatus};
 use rusqlite::{Connection, Row, ToSql};
 use serde::Deserialize;
 
 use super::{
     lists,
-    rows::{self, Key16},
+    rows::{self, IdBytes},
 };
 use crate::{
     Error, MAX_PAGE_BYTES, Result,
     record::{
-        Page, RunFilter, RunRecord,
-        task::{Of, Place, TaskFilter, TaskItem, TaskListed, TaskState},
+        Pagination, RunFilter, RunRecord,
+        task::{RunOwner, RunTaskState, TaskCursor, TaskFilter, TaskItem, TaskPage},
     },
-    weight::{Scales, Weigh as _},
+    weight::{PageWeight as _, PageWeightLimit},
 };
 
 /// What of a run's request tells whose it is.
 #[derive(Deserialize)]
-struct Asked {
+struct CallerOfRequest {
     caller: String,
 }
 
-pub(super) fn tasks(connection: &Connection, tenant: TenantId, filter: &TaskFilter, page: &Page) -> Result<TaskListed> {
+pub(super) fn tasks(
+    connection: &Connection,
+    tenant: TenantId,
+    filter: &TaskFilter,
+    page: &Pagination,
+) -> Result<TaskPage> {
     let before = match &page.cursor {
         None => None,
-        Some(cursor) => Some(cursor.parse::<Place>().map_err(|_| Error::NotFound)?),
+        Some(cursor) => Some(cursor.parse::<TaskCursor>().map_err(|_| Error::NotFound)?),
     };
     let mut places = walk(connection, tenant, filter)?;
     let total = u64::try_from(places.len()).unwrap_or(u64::MAX);
     places.retain(|place| before.is_none_or(|before| *place < before));
     places.sort_unstable_by_key(|place| Reverse(*place));
     let limit = page.limit.max(1);
-    let (mut items, mut scales) = (Vec::new(), Scales::new(MAX_PAGE_BYTES));
+    let (mut items, mut scales) = (Vec::new(), PageWeightLimit::new(MAX_PAGE_BYTES));
     for place in &places {
         let item = TaskItem { run: record(connection, place.number)?, cursor: place.to_string() };
         if items.len() >= limit || !scales.takes(item.weight()) {
@@ -45,16 +50,16 @@ pub(super) fn tasks(connection: &Connection, tenant: TenantId, filter: &TaskFilt
         items.push(item);
     }
     let next = items.last().filter(|_| items.len() < places.len()).map(|item| item.cursor.clone());
-    Ok(TaskListed { items, next, total })
+    Ok(TaskPage { items, next, total })
 }
 
 /// Where every task that matches stands.
-fn walk(connection: &Connection, tenant: TenantId, filter: &TaskFilter) -> Result<Vec<Place>> {
-    let (tenant, newest, agent) = (Key16(tenant.uuid()), i64::MAX, Key16(filter.agent.uuid()));
-    let conversation = filter.conversation.map(|conversation| Key16(conversation.uuid()));
+fn walk(connection: &Connection, tenant: TenantId, filter: &TaskFilter) -> Result<Vec<TaskCursor>> {
+    let (tenant, newest, agent) = (IdBytes(tenant.uuid()), i64::MAX, IdBytes(filter.agent.uuid()));
+    let conversation = filter.conversation.map(|conversation| IdBytes(conversation.uuid()));
     let (user, caller) = match &filter.of {
-        Some(Of::User(user)) => (Some(Key16(user.uuid())), None),
-        Some(Of::Caller(caller)) => (None, Some(caller)),
+        Some(RunOwner::User(user)) => (Some(IdBytes(user.uuid())), None),
+        Some(RunOwner::Caller(caller)) => (None, Some(caller)),
         None => (None, None),
     };
     // `?3` is the limit of other lists.
@@ -74,7 +79,7 @@ fn walk(connection: &Connection, tenant: TenantId, filter: &TaskFilter) -> Resul
     }
     // A text that nobody looks at is not read.
     let request = if caller.is_some() { "r.request" } else { "null" };
-    let is_failure = filter.state.is_some_and(|state| state.status() == Status::Failed);
+    let is_failure = filter.state.is_some_and(|state| state.status() == RunStatus::Failed);
     let result = if is_failure { "r.result" } else { "null" };
     let sources = RunFilter { agent: Some(filter.agent), conversation: filter.conversation, ..RunFilter::default() };
     let mut found = Vec::new();
@@ -103,18 +108,19 @@ fn walk(connection: &Connection, tenant: TenantId, filter: &TaskFilter) -> Resul
 }
 
 fn is_of(row: &Row<'_>, caller: &str) -> Result<bool> {
-    let asked: Asked = serde_json::from_str(row.get_ref(2)?.as_str().map_err(|_| rows::corrupt(2, "not a text"))?)
-        .map_err(|_| rows::corrupt(2, "not a request"))?;
+    let asked: CallerOfRequest =
+        serde_json::from_str(row.get_ref(2)?.as_str().map_err(|_| rows::corrupt(2, "not a text"))?)
+            .map_err(|_| rows::corrupt(2, "not a request"))?;
     Ok(asked.caller == caller)
 }
 
 /// The status of an ended run is its state, except that a failure may be a rejection.
-fn ended_at(row: &Row<'_>, ended: Timestamp, filter: &TaskFilter) -> Result<Option<Place>> {
-    let place = Place { at: ended, number: row.get(0)? };
+fn ended_at(row: &Row<'_>, ended: Timestamp, filter: &TaskFilter) -> Result<Option<TaskCursor>> {
+    let place = TaskCursor { at: ended, number: row.get(0)? };
     let matches = match filter.state {
-        Some(state @ (TaskState::Rejected | TaskState::Failed)) => {
+        Some(state @ (RunTaskState::Rejected | RunTaskState::Failed)) => {
             let result: Option<Json> = rows::maybe_json(row, 3)?;
-            TaskState::of(Status::Failed, None, || result.as_ref()) == state
+            RunTaskState::of(RunStatus::Failed, None, || result.as_ref()) == state
         }
         _ => true,
     };
@@ -122,9 +128,9 @@ fn ended_at(row: &Row<'_>, ended: Timestamp, filter: &TaskFilter) -> Result<Opti
 }
 
 /// Live runs are few, and what they are doing is not in a column.
-fn live_at(record: &RunRecord, number: i64, filter: &TaskFilter) -> Option<Place> {
+fn live_at(record: &RunRecord, number: i64, filter: &TaskFilter) -> Option<TaskCursor> {
     let matches = filter.state.is_none_or(|state| state == record.task_state());
-    matches.then(|| Place { at: record.status_at(), number })
+    matches.then(|| TaskCursor { at: record.status_at(), number })
 }
 
 fn record(connection: &Connection, row: i64) -> Result<RunRecord> {

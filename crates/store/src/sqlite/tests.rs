@@ -8,29 +8,30 @@ use attache_protocol::{
     env::Env,
     log::unhex,
     rules::{
-        quota::{Account, Budget, Day, Limits, Spend},
-        run::{self, Status, Worker},
+        quota::{QuotaAccount, QuotaBudget, QuotaLimits, Spend, UtcDay},
+        run::{self, RunStatus, WorkerRef},
     },
     secret::SecretHash,
     wire::account::Callers,
 };
 use tempfile::TempDir;
 
-use super::{Sqlite, open, writer::Undo};
+use super::{SqliteStore, open, writer::UndoMode};
 use crate::{
-    Context, Error, Spending as _, Store as _,
+    Error, QuotaStore as _, Store as _, WriteContext,
     record::{
-        AgentRef, Live, NewAccount, NewRun, NewRuntime, Outcome, Page, Proof, RunFilter, RuntimeKind,
-        delivery::Callback,
-        spending::{Target, Usage},
+        AgentRef, LiveCounts, NewAccount, NewRun, NewRuntime, Pagination, PairingProof, RunFilter, RunResult,
+        RuntimeKind,
+        delivery::RunCallback,
+        quota::{DailyUsage, QuotaTarget},
     },
 };
 
 const LEASE: Duration = Duration::from_secs(30);
 
 /// A store with an agent and its runtime.
-struct Desk {
-    store: Sqlite,
+struct StoreFixture {
+    store: SqliteStore,
     env: Env,
     tenant: TenantId,
     agent: AgentId,
@@ -38,12 +39,12 @@ struct Desk {
     _folder: TempDir,
 }
 
-// === impl Desk ===
+// === impl StoreFixture ===
 
-impl Desk {
+impl StoreFixture {
     async fn make() -> Self {
         let folder = TempDir::new().unwrap();
-        let store = Sqlite::open(&folder.path().join("hub.db")).unwrap();
+        let store = SqliteStore::open(&folder.path().join("hub.db")).unwrap();
         let env = Env::seeded(1);
         let tenant = store.ensure_tenant(env.tenant_id(), "home", env.now()).await.unwrap();
         let account = NewAccount {
@@ -57,12 +58,12 @@ impl Desk {
             callers: Callers::Everyone,
             run_timeout: None,
         };
-        let agent = store.create_account(Context::new(tenant, "system", env.now()), account).await.unwrap().id;
+        let agent = store.create_account(WriteContext::new(tenant, "system", env.now()), account).await.unwrap().id;
         let runtime = NewRuntime {
             id: env.runtime_id(),
             kind: RuntimeKind::Device,
             token: SecretHash([1; 32]),
-            proof: Proof::Owner { tenant, agent },
+            proof: PairingProof::Owner { tenant, agent },
             device_name: None,
             labels: json("{}"),
         };
@@ -70,8 +71,8 @@ impl Desk {
         Self { store, env, tenant, agent, runtime, _folder: folder }
     }
 
-    fn context(&self, user: Option<UserId>) -> Context {
-        Context::new(self.tenant, "system", self.env.now()).for_user(user)
+    fn context(&self, user: Option<UserId>) -> WriteContext {
+        WriteContext::new(self.tenant, "system", self.env.now()).for_user(user)
     }
 
     fn run(&self, callback: Option<&str>) -> NewRun {
@@ -88,12 +89,12 @@ impl Desk {
             workspace_root: None,
             sandbox: None,
             priority: 0,
-            limits: run::Limits { max_attempts: 3, timeout: LEASE * 10, queue_ttl: LEASE * 10 },
+            limits: run::RunLimits { max_attempts: 3, timeout: LEASE * 10, queue_ttl: LEASE * 10 },
             trace_id: None,
             ttl: 8,
-            callback: callback.map(|url| Callback { url: url.to_owned(), approvals: false }),
+            callback: callback.map(|url| RunCallback { url: url.to_owned(), approvals: false }),
             push: None,
-            budget: Budget::default(),
+            budget: QuotaBudget::default(),
             follow: None,
             idempotency_key: None,
             request_digest: [0; 16],
@@ -104,14 +105,14 @@ impl Desk {
         self.store.claim(self.runtime, None, Vec::new(), LEASE, self.env.now()).await.unwrap().unwrap().run.id
     }
 
-    fn worker(&self) -> Worker {
-        Worker { runtime: self.runtime, epoch: None }
+    fn worker(&self) -> WorkerRef {
+        WorkerRef { runtime: self.runtime, epoch: None }
     }
 
     async fn complete(&self, run: RunId, usage: Option<&str>) {
-        let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+        let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
         let done = self.store.finish(self.worker(), run, outcome, usage.map(json), self.env.now()).await;
-        assert_eq!(done.unwrap(), Status::Completed);
+        assert_eq!(done.unwrap(), RunStatus::Completed);
     }
 
     /// How many rows were written since the database was opened.
@@ -128,8 +129,8 @@ impl Desk {
         self.written().await - before
     }
 
-    async fn usage(&self) -> Vec<Usage> {
-        self.store.usage(self.tenant, Day(i64::MIN), Day(i64::MAX)).await.unwrap()
+    async fn usage(&self) -> Vec<DailyUsage> {
+        self.store.usage(self.tenant, UtcDay(i64::MIN), UtcDay(i64::MAX)).await.unwrap()
     }
 }
 
@@ -140,26 +141,26 @@ fn json(text: &str) -> Json {
 /// Created, claimed, completed: a row of the log each, and the run's own. Users and quotas add nothing.
 #[tokio::test]
 async fn a_run_writes_six_rows_and_one_more_for_its_callback() {
-    let desk = Desk::make().await;
+    let desk = StoreFixture::make().await;
     let user = Some(desk.env.user_id());
     assert_eq!(desk.rows_of_a_run(None, None).await, 6);
     assert_eq!(desk.rows_of_a_run(user, None).await, 6);
-    let limits = Limits { calls: Some(10), tokens: Some(1_000_000), micro_usd: None };
-    desk.store.set_quota(desk.context(None), Target::default(), limits).await.unwrap();
+    let limits = QuotaLimits { calls: Some(10), tokens: Some(1_000_000), micro_usd: None };
+    desk.store.set_quota(desk.context(None), QuotaTarget::default(), limits).await.unwrap();
     assert_eq!(desk.rows_of_a_run(user, None).await, 6);
     assert_eq!(desk.rows_of_a_run(user, Some("http://127.0.0.1/")).await, 7);
 }
 
 #[tokio::test]
 async fn what_an_undone_transaction_counted_is_forgotten() {
-    let desk = Desk::make().await;
-    let limits = Limits { calls: Some(10), ..Limits::default() };
-    desk.store.set_quota(desk.context(None), Target::default(), limits).await.unwrap();
+    let desk = StoreFixture::make().await;
+    let limits = QuotaLimits { calls: Some(10), ..QuotaLimits::default() };
+    desk.store.set_quota(desk.context(None), QuotaTarget::default(), limits).await.unwrap();
     desk.rows_of_a_run(None, None).await;
     let account = async || desk.store.quotas(desk.tenant, desk.env.now()).await.unwrap()[0].account;
     let before = account().await;
     let spent = Spend { calls: 1, tokens: 7, micro_usd: 10_000 };
-    assert_eq!(before, Account { day: Day::of(desk.env.now()), spent, held: Spend::default() });
+    assert_eq!(before, QuotaAccount { day: UtcDay::of(desk.env.now()), spent, held: Spend::default() });
 
     let (context, run) = (desk.context(None), desk.run(None));
     let id = run.id;
@@ -183,9 +184,9 @@ async fn what_an_undone_transaction_counted_is_forgotten() {
 /// Whether the sums were written down before or after its end, and also after a start.
 #[tokio::test]
 async fn what_a_cancelled_run_said_late_is_counted_once() {
-    let desk = Desk::make().await;
-    let limits = Limits { tokens: Some(1000), ..Limits::default() };
-    desk.store.set_quota(desk.context(None), Target::default(), limits).await.unwrap();
+    let desk = StoreFixture::make().await;
+    let limits = QuotaLimits { tokens: Some(1000), ..QuotaLimits::default() };
+    desk.store.set_quota(desk.context(None), QuotaTarget::default(), limits).await.unwrap();
     for written in [false, true] {
         desk.store.create_run(desk.context(None), desk.run(None)).await.unwrap();
         let run = desk.claim().await;
@@ -194,20 +195,20 @@ async fn what_a_cancelled_run_said_late_is_counted_once() {
             desk.usage().await;
         }
         for tokens in [7, 9, 8, 9] {
-            let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+            let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
             let usage = Some(json(&format!(r#"{{"tokens":{tokens}}}"#)));
             let late = desk.store.finish(desk.worker(), run, outcome, usage, desk.env.now()).await;
-            assert!(matches!(late, Err(Error::Refused { refusal: run::Refusal::Ended, .. })), "{late:?}");
+            assert!(matches!(late, Err(Error::Refused { refusal: run::RunRefusal::Ended, .. })), "{late:?}");
         }
     }
-    let account = |quotas: Vec<crate::record::spending::Quota>| quotas[0].account.spent;
+    let account = |quotas: Vec<crate::record::quota::QuotaRecord>| quotas[0].account.spent;
     let spent = Spend { calls: 2, tokens: 18, micro_usd: 0 };
     assert_eq!(account(desk.store.quotas(desk.tenant, desk.env.now()).await.unwrap()), spent);
-    let Desk { store, env, tenant, _folder: folder, .. } = desk;
+    let StoreFixture { store, env, tenant, _folder: folder, .. } = desk;
     drop(store);
-    let again = Sqlite::open(&folder.path().join("hub.db")).unwrap();
+    let again = SqliteStore::open(&folder.path().join("hub.db")).unwrap();
     assert_eq!(account(again.quotas(tenant, env.now()).await.unwrap()), spent);
-    let usage = again.usage(tenant, Day(i64::MIN), Day(i64::MAX)).await.unwrap();
+    let usage = again.usage(tenant, UtcDay(i64::MIN), UtcDay(i64::MAX)).await.unwrap();
     assert_eq!(usage.iter().map(|row| (row.calls, row.failed, row.tokens)).collect::<Vec<_>>(), [(2, 2, 18)]);
 }
 
@@ -217,33 +218,33 @@ async fn a_database_of_version_1_opens_with_its_runs() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("hub.db");
     open::of_version_1(&path, include_str!("migrations/version_1_rows.sql"));
-    let store = Sqlite::open(&path).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
     let env = Env::seeded(1);
     let at = env.now();
     let tenant = store.ensure_tenant(env.tenant_id(), "another", at).await.unwrap();
     let live = store.live(tenant).await.unwrap();
-    assert_eq!(live, Live { pending: 1, running: 1, ..live });
-    let limits = Limits { calls: Some(3), ..Limits::default() };
-    let quota = store.set_quota(Context::new(tenant, "system", at), Target::default(), limits).await.unwrap();
+    assert_eq!(live, LiveCounts { pending: 1, running: 1, ..live });
+    let limits = QuotaLimits { calls: Some(3), ..QuotaLimits::default() };
+    let quota = store.set_quota(WriteContext::new(tenant, "system", at), QuotaTarget::default(), limits).await.unwrap();
     let spent = Spend { calls: 1, tokens: 7, micro_usd: 10_000 };
     let held = Spend { calls: 2, ..Spend::default() };
-    assert_eq!(quota.account, Account { day: Day::of(at), spent, held });
+    assert_eq!(quota.account, QuotaAccount { day: UtcDay::of(at), spent, held });
 
-    let all = Page { limit: 9, cursor: None };
+    let all = Pagination { limit: 9, cursor: None };
     let runs = store.runs(tenant, RunFilter::default(), all).await.unwrap().items;
     let [waits, runs, ended] = runs.try_into().unwrap();
     assert_eq!(
         [&waits, &runs, &ended].map(|run| run.state.status()),
-        [Status::Pending, Status::Running, Status::Completed]
+        [RunStatus::Pending, RunStatus::Running, RunStatus::Completed]
     );
-    let worker = Worker { runtime: runs.runtime.unwrap(), epoch: Some(1) };
+    let worker = WorkerRef { runtime: runs.runtime.unwrap(), epoch: Some(1) };
     let claimed = store.claim(worker.runtime, None, Vec::new(), LEASE, at).await.unwrap().unwrap();
     assert_eq!(claimed.run.id, waits.id);
     // What it used, it said before the new version came.
-    let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+    let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
     store.finish(worker, runs.id, outcome, None, at).await.unwrap();
-    let row = Usage {
-        day: Day::of(at),
+    let row = DailyUsage {
+        day: UtcDay::of(at),
         user: None,
         agent: runs.agent,
         calls: 2,
@@ -255,20 +256,20 @@ async fn a_database_of_version_1_opens_with_its_runs() {
         unknown: 1,
         duration_ms: 0,
     };
-    assert_eq!(store.usage(tenant, Day::of(at), Day::of(at)).await.unwrap(), [row]);
+    assert_eq!(store.usage(tenant, UtcDay::of(at), UtcDay::of(at)).await.unwrap(), [row]);
 }
 
 /// A commit whose end nobody knows: the writer's memory is read from the file again. Here it knows of a run that was rolled
 /// back, and could not take that back by itself.
 #[tokio::test]
 async fn after_a_commit_that_failed_memory_is_what_the_file_holds() {
-    let desk = Desk::make().await;
+    let desk = StoreFixture::make().await;
     desk.store.create_run(desk.context(None), desk.run(None)).await.unwrap();
     let (context, run) = (desk.context(None), desk.run(None));
     let lost = run.id;
     let failed = desk
         .store
-        .settle(Undo::Promise, move |transaction| {
+        .settle(UndoMode::Promise, move |transaction| {
             transaction.create_run(context, run)?;
             transaction.cache.keep();
             transaction.cache.commit();

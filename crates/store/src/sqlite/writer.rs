@@ -12,44 +12,44 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::{
-    cache::Cache,
-    condition::{Condition, fault_of, look_closer},
-    directory::Directory,
+    cache::WriterCache,
+    disk_health::{DiskHealth, fault_of, probe_disk},
+    lookup_cache::LookupCache,
     open, owner,
     statements::Statements,
 };
-use crate::{Error, Fault, Listener, Result, Woken, measure::Measures};
+use crate::{Error, Result, StorageFault, WakeHint, WakeListener, metrics::StoreMetrics};
 
 /// How many calls may wait; beyond that the caller is told to come back.
-const QUEUE: usize = 8192;
+const MAX_QUEUED_WRITES: usize = 8192;
 /// How many jobs share a commit.
-pub(crate) const BATCH: usize = 512;
+pub(crate) const MAX_BATCH: usize = 512;
 /// After this long without a change the log file is folded back into the database.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE_CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(5);
 /// And when something changes all the time, so often.
-const FOLD_AT_LEAST_EVERY: Duration = Duration::from_secs(60);
+const MAX_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
 /// How often a database that cannot be used is tried again.
-const REOPEN_EVERY: Duration = Duration::from_secs(1);
+const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 /// A write that means nothing.
 pub(super) const TOUCH: &str =
     "insert into meta (key, value) values ('touched', 1) on conflict (key) do update set value = value + 1";
 
 /// The hub's listener, once it has registered.
-pub(super) type Ear = OnceLock<Listener>;
+pub(super) type WakeListenerCell = OnceLock<WakeListener>;
 
 /// What a job sees: the open transaction and the writer's memory.
-pub(super) struct Transaction<'a, 'c> {
+pub(super) struct WriteTransaction<'a, 'c> {
     pub(super) connection: &'c Connection,
     pub(super) statements: &'a mut Statements<'c>,
-    pub(super) cache: &'a mut Cache,
-    pub(super) directory: &'a mut Directory,
-    pub(super) woken: &'a mut Vec<Woken>,
-    pub(super) measures: &'a Measures,
+    pub(super) cache: &'a mut WriterCache,
+    pub(super) directory: &'a mut LookupCache,
+    pub(super) woken: &'a mut Vec<WakeHint>,
+    pub(super) measures: &'a StoreMetrics,
 }
 
 /// How a job's changes are undone when it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Undo {
+pub(super) enum UndoMode {
     /// By a savepoint of its own, which costs a copy of every page that the job changes.
     Savepoint,
     /// Not at all: the job promises to refuse before its first write. If it fails later all the same, the whole
@@ -58,67 +58,67 @@ pub(super) enum Undo {
 }
 
 /// Whether a job's changes stay, and what to tell its caller after the commit.
-struct Settled {
+struct JobResult {
     keep: bool,
     /// The disk or the file failed under the job: then the whole transaction is given up.
-    fault: Option<Fault>,
-    finish: Finish,
+    fault: Option<StorageFault>,
+    finish: JobReply,
 }
 
-type Finish = Box<dyn FnOnce(std::result::Result<(), Error>) + Send>;
+type JobReply = Box<dyn FnOnce(std::result::Result<(), Error>) + Send>;
 /// Does its work, or is told that there is no transaction to do it in.
-type Work = Box<dyn FnOnce(Option<&mut Transaction<'_, '_>>) -> Settled + Send>;
+type JobFn = Box<dyn FnOnce(Option<&mut WriteTransaction<'_, '_>>) -> JobResult + Send>;
 
-struct Job {
-    undo: Undo,
-    work: Work,
+struct WriteJob {
+    undo: UndoMode,
+    work: JobFn,
 }
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    jobs: Sender<Job>,
+    jobs: Sender<WriteJob>,
 }
 
 /// What the store and its writer both look at.
-pub(super) struct Shared {
-    pub(super) listener: Arc<Ear>,
-    pub(super) measures: Arc<Measures>,
-    pub(super) condition: Condition,
+pub(super) struct WriterContext {
+    pub(super) listener: Arc<WakeListenerCell>,
+    pub(super) measures: Arc<StoreMetrics>,
+    pub(super) condition: DiskHealth,
 }
 
-struct Thread {
+struct WriterThread {
     path: PathBuf,
-    cache: Cache,
-    directory: Directory,
-    listener: Arc<Ear>,
-    measures: Arc<Measures>,
-    condition: Condition,
+    cache: WriterCache,
+    directory: LookupCache,
+    listener: Arc<WakeListenerCell>,
+    measures: Arc<StoreMetrics>,
+    condition: DiskHealth,
 }
 
 /// Why the thread stopped serving on one connection.
-enum Stop {
+enum WriterStop {
     Closed,
     /// The connection cannot be used any more.
-    Reopen(Memory),
+    Reopen(CacheValidity),
 }
 
 /// Whether the writer's memory is what the file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Memory {
+enum CacheValidity {
     Right,
     /// Nobody knows whether the newest transaction was stored.
     Doubtful,
 }
 
 /// A transaction that was not committed, as far as anybody knows.
-struct Failed {
+struct FailedCommit {
     error: rusqlite::Error,
-    memory: Memory,
+    memory: CacheValidity,
 }
 
 /// Whether what was written has to be moved from the write-ahead log into the database.
 #[derive(Debug)]
-struct Fold {
+struct CheckpointTimer {
     /// The first and the newest write since the last time.
     written: Option<(Instant, Instant)>,
 }
@@ -128,15 +128,15 @@ struct Fold {
 impl Writer {
     pub(super) fn start(
         path: PathBuf,
-        Shared { listener, measures, condition }: Shared,
+        WriterContext { listener, measures, condition }: WriterContext,
     ) -> Result<(Self, std::thread::JoinHandle<()>)> {
         let owner = owner::become_owner(&path)?;
         owner::refuse_lost_log(&owner, &path)?;
         let connection = open::writer(&path)?;
         owner::mark_open(&owner);
-        let cache = Cache::rebuild(&connection)?;
-        let (jobs, waiting) = crossbeam_channel::bounded(QUEUE);
-        let thread = Thread { path, cache, directory: Directory::default(), listener, measures, condition };
+        let cache = WriterCache::rebuild(&connection)?;
+        let (jobs, waiting) = crossbeam_channel::bounded(MAX_QUEUED_WRITES);
+        let thread = WriterThread { path, cache, directory: LookupCache::default(), listener, measures, condition };
         let handle = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || {
@@ -153,11 +153,11 @@ impl Writer {
     /// what it wrote stays.
     pub(super) async fn write<T: Send + 'static>(
         &self,
-        undo: Undo,
-        job: impl FnOnce(&mut Transaction<'_, '_>) -> Result<Result<T>> + Send + 'static,
+        undo: UndoMode,
+        job: impl FnOnce(&mut WriteTransaction<'_, '_>) -> Result<Result<T>> + Send + 'static,
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
-        let work: Work = Box::new(move |transaction| {
+        let work: JobFn = Box::new(move |transaction| {
             let done = match transaction {
                 Some(transaction) => job(transaction),
                 None => Err(Error::Unknown),
@@ -168,17 +168,17 @@ impl Writer {
             };
             let fault = match &value {
                 // A damaged page is a matter of the job that met it.
-                Err(Error::Unwritable(Fault::Damaged)) => None,
+                Err(Error::Unwritable(StorageFault::Damaged)) => None,
                 Err(Error::Unwritable(fault)) => Some(*fault),
                 _ => None,
             };
-            let finish: Finish = Box::new(move |committed| {
+            let finish: JobReply = Box::new(move |committed| {
                 // The caller may have gone away; then nobody needs the answer.
                 let _ = answer.send(committed.and(value));
             });
-            Settled { keep, fault, finish }
+            JobResult { keep, fault, finish }
         });
-        match self.jobs.try_send(Job { undo, work }) {
+        match self.jobs.try_send(WriteJob { undo, work }) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => return Err(Error::Overloaded),
             Err(TrySendError::Disconnected(_)) => return Err(Error::Internal("the store is closed".to_owned())),
@@ -188,12 +188,12 @@ impl Writer {
     }
 }
 
-// === impl Thread ===
+// === impl WriterThread ===
 
-impl Thread {
+impl WriterThread {
     /// True when everything is in the database at the end.
-    fn run(mut self, mut connection: Connection, waiting: &Receiver<Job>) -> bool {
-        while let Stop::Reopen(memory) = self.serve(&connection, waiting) {
+    fn run(mut self, mut connection: Connection, waiting: &Receiver<WriteJob>) -> bool {
+        while let WriterStop::Reopen(memory) = self.serve(&connection, waiting) {
             drop(connection);
             match self.reopen(memory, waiting) {
                 Some(reopened) => connection = reopened,
@@ -203,19 +203,19 @@ impl Thread {
         true
     }
 
-    fn serve(&mut self, connection: &Connection, waiting: &Receiver<Job>) -> Stop {
+    fn serve(&mut self, connection: &Connection, waiting: &Receiver<WriteJob>) -> WriterStop {
         let mut statements = match Statements::prepare(connection) {
             Ok(statements) => statements,
             Err(error) => {
                 self.failed(&error);
-                return Stop::Reopen(Memory::Right);
+                return WriterStop::Reopen(CacheValidity::Right);
             }
         };
-        let mut fold = Fold { written: None };
+        let mut fold = CheckpointTimer { written: None };
         loop {
             match waiting.recv_timeout(fold.due_in()) {
                 Ok(first) => {
-                    let jobs = std::iter::once(first).chain(waiting.try_iter().take(BATCH - 1));
+                    let jobs = std::iter::once(first).chain(waiting.try_iter().take(MAX_BATCH - 1));
                     let changes = connection.total_changes();
                     match self.commit(connection, &mut statements, jobs) {
                         Ok(()) if connection.total_changes() != changes => {
@@ -223,11 +223,11 @@ impl Thread {
                             fold.wrote();
                         }
                         Ok(()) => {}
-                        Err(Failed { error, memory }) => {
+                        Err(FailedCommit { error, memory }) => {
                             let fault = self.failed(&error);
                             // A full disk leaves the connection as it is: the next transaction is a new try.
-                            if fault != Fault::DiskFull || memory == Memory::Doubtful {
-                                return Stop::Reopen(memory);
+                            if fault != StorageFault::DiskFull || memory == CacheValidity::Doubtful {
+                                return WriterStop::Reopen(memory);
                             }
                         }
                     }
@@ -237,7 +237,7 @@ impl Thread {
                 // that was closed is one whole file, also for somebody who copies it.
                 Err(RecvTimeoutError::Disconnected) => {
                     checkpoint(connection, "truncate");
-                    return Stop::Closed;
+                    return WriterStop::Closed;
                 }
             }
             if let Some(how) = fold.take_due() {
@@ -246,23 +246,23 @@ impl Thread {
         }
     }
 
-    fn failed(&self, error: &rusqlite::Error) -> Fault {
-        let fault = look_closer(fault_of(error).unwrap_or(Fault::Io), &self.path);
+    fn failed(&self, error: &rusqlite::Error) -> StorageFault {
+        let fault = probe_disk(fault_of(error).unwrap_or(StorageFault::Io), &self.path);
         self.condition.failed(fault, error);
         fault
     }
 
     /// Until the database can be written again, whoever asks is refused. None when nobody can ask any more.
-    fn reopen(&mut self, memory: Memory, waiting: &Receiver<Job>) -> Option<Connection> {
+    fn reopen(&mut self, memory: CacheValidity, waiting: &Receiver<WriteJob>) -> Option<Connection> {
         loop {
             match self.open_again(memory) {
                 Ok(connection) => return Some(connection),
                 Err(Error::Unwritable(fault)) => {
-                    self.condition.failed(look_closer(fault, &self.path), &"it cannot be opened");
+                    self.condition.failed(probe_disk(fault, &self.path), &"it cannot be opened");
                 }
-                Err(error) => self.condition.failed(Fault::Io, &error),
+                Err(error) => self.condition.failed(StorageFault::Io, &error),
             }
-            let next = Instant::now() + REOPEN_EVERY;
+            let next = Instant::now() + REOPEN_INTERVAL;
             while let Some(left) = next.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
                 match waiting.recv_timeout(left) {
                     Ok(job) => self.refuse(job),
@@ -274,22 +274,22 @@ impl Thread {
     }
 
     /// SQLite opens a file that it cannot write for reading only, and says nothing.
-    fn open_again(&mut self, memory: Memory) -> Result<Connection> {
+    fn open_again(&mut self, memory: CacheValidity) -> Result<Connection> {
         let connection = open::writer(&self.path)?;
         if connection.is_readonly("main")? {
-            return Err(Error::Unwritable(Fault::ReadOnly));
+            return Err(Error::Unwritable(StorageFault::ReadOnly));
         }
         connection.execute_batch(TOUCH)?;
-        if memory == Memory::Doubtful {
-            self.cache = Cache::rebuild(&connection)?;
+        if memory == CacheValidity::Doubtful {
+            self.cache = WriterCache::rebuild(&connection)?;
         }
         self.directory.forget();
         self.condition.written();
         Ok(connection)
     }
 
-    fn refuse(&self, job: Job) {
-        let fault = self.condition.fault().unwrap_or(Fault::Io);
+    fn refuse(&self, job: WriteJob) {
+        let fault = self.condition.fault().unwrap_or(StorageFault::Io);
         ((job.work)(None).finish)(Err(Error::Unwritable(fault)));
     }
 
@@ -297,17 +297,17 @@ impl Thread {
         &mut self,
         connection: &'c Connection,
         statements: &mut Statements<'c>,
-        jobs: impl Iterator<Item = Job>,
-    ) -> std::result::Result<(), Failed> {
+        jobs: impl Iterator<Item = WriteJob>,
+    ) -> std::result::Result<(), FailedCommit> {
         let begun = Instant::now();
-        let mut finishes: Vec<Finish> = Vec::new();
+        let mut finishes: Vec<JobReply> = Vec::new();
         let mut woken = Vec::new();
         let mut outcome = statements.begin.execute([]).map(drop);
         for job in jobs {
             finishes.extend(self.settle(connection, statements, job, &mut woken, &mut outcome));
         }
         // What fails before the commit is certainly not stored.
-        let mut memory = Memory::Right;
+        let mut memory = CacheValidity::Right;
         let outcome = outcome.and_then(|()| {
             statements.commit.execute([]).map(drop).inspect_err(|error| memory = after_failed_commit(error))
         });
@@ -320,21 +320,23 @@ impl Thread {
             return Ok(());
         };
         if !connection.is_autocommit() && connection.execute_batch("rollback").is_err() {
-            memory = Memory::Doubtful;
+            memory = CacheValidity::Doubtful;
         }
         self.cache.abandon();
         self.directory.forget();
         let answer = match memory {
-            Memory::Right => Error::Unwritable(look_closer(fault_of(&error).unwrap_or(Fault::Io), &self.path)),
-            Memory::Doubtful => Error::Unknown,
+            CacheValidity::Right => {
+                Error::Unwritable(probe_disk(fault_of(&error).unwrap_or(StorageFault::Io), &self.path))
+            }
+            CacheValidity::Doubtful => Error::Unknown,
         };
         for finish in finishes {
             finish(Err(answer.clone()));
         }
-        Err(Failed { error, memory })
+        Err(FailedCommit { error, memory })
     }
 
-    fn wake(&self, mut woken: Vec<Woken>) {
+    fn wake(&self, mut woken: Vec<WakeHint>) {
         if let Some(listener) = self.listener.get()
             && !woken.is_empty()
         {
@@ -350,11 +352,11 @@ impl Thread {
         &mut self,
         connection: &'c Connection,
         statements: &mut Statements<'c>,
-        job: Job,
-        woken: &mut Vec<Woken>,
+        job: WriteJob,
+        woken: &mut Vec<WakeHint>,
         outcome: &mut rusqlite::Result<()>,
-    ) -> Option<Finish> {
-        if outcome.is_ok() && job.undo == Undo::Savepoint {
+    ) -> Option<JobReply> {
+        if outcome.is_ok() && job.undo == UndoMode::Savepoint {
             *outcome = execute(connection, "savepoint job");
         }
         if outcome.is_err() {
@@ -362,7 +364,7 @@ impl Thread {
         }
         let mark = woken.len();
         let changes = connection.total_changes();
-        let mut transaction = Transaction {
+        let mut transaction = WriteTransaction {
             connection,
             statements,
             cache: &mut self.cache,
@@ -378,11 +380,11 @@ impl Thread {
             self.directory.forget();
             woken.truncate(mark);
             *outcome = match &settled {
-                Ok(Settled { fault: Some(fault), .. }) => Err(error_of(*fault)),
+                Ok(JobResult { fault: Some(fault), .. }) => Err(error_of(*fault)),
                 _ => undo(connection, job.undo, changes),
             };
         }
-        if outcome.is_ok() && job.undo == Undo::Savepoint {
+        if outcome.is_ok() && job.undo == UndoMode::Savepoint {
             *outcome = execute(connection, "release job");
         }
         match settled {
@@ -397,20 +399,20 @@ impl Thread {
 
 /// Whether a transaction whose commit failed may be in the file all the same. Without room, or on a file that cannot be
 /// written, its last frame is not.
-fn after_failed_commit(error: &rusqlite::Error) -> Memory {
+fn after_failed_commit(error: &rusqlite::Error) -> CacheValidity {
     match fault_of(error) {
-        Some(Fault::DiskFull | Fault::ReadOnly) => Memory::Right,
-        Some(Fault::Io | Fault::Damaged) | None => Memory::Doubtful,
+        Some(StorageFault::DiskFull | StorageFault::ReadOnly) => CacheValidity::Right,
+        Some(StorageFault::Io | StorageFault::Damaged) | None => CacheValidity::Doubtful,
     }
 }
 
 /// The error that a job turned into its answer.
-fn error_of(fault: Fault) -> rusqlite::Error {
+fn error_of(fault: StorageFault) -> rusqlite::Error {
     let code = match fault {
-        Fault::DiskFull => rusqlite::ffi::SQLITE_FULL,
-        Fault::ReadOnly => rusqlite::ffi::SQLITE_READONLY,
-        Fault::Io => rusqlite::ffi::SQLITE_IOERR,
-        Fault::Damaged => rusqlite::ffi::SQLITE_CORRUPT,
+        StorageFault::DiskFull => rusqlite::ffi::SQLITE_FULL,
+        StorageFault::ReadOnly => rusqlite::ffi::SQLITE_READONLY,
+        StorageFault::Io => rusqlite::ffi::SQLITE_IOERR,
+        StorageFault::Damaged => rusqlite::ffi::SQLITE_CORRUPT,
     };
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None)
 }
@@ -419,11 +421,11 @@ fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
 }
 
-fn undo(connection: &Connection, undo: Undo, changes_before: u64) -> rusqlite::Result<()> {
+fn undo(connection: &Connection, undo: UndoMode, changes_before: u64) -> rusqlite::Result<()> {
     match undo {
-        Undo::Savepoint => execute(connection, "rollback to job"),
-        Undo::Promise if connection.total_changes() == changes_before => Ok(()),
-        Undo::Promise => Err(rusqlite::Error::InvalidQuery),
+        UndoMode::Savepoint => execute(connection, "rollback to job"),
+        UndoMode::Promise if connection.total_changes() == changes_before => Ok(()),
+        UndoMode::Promise => Err(rusqlite::Error::InvalidQuery),
     }
 }
 
@@ -432,25 +434,27 @@ fn checkpoint(connection: &Connection, how: &str) {
     let _ = connection.query_row(&format!("pragma wal_checkpoint({how})"), [], |_| Ok(()));
 }
 
-// === impl Fold ===
+// === impl CheckpointTimer ===
 
-impl Fold {
+impl CheckpointTimer {
     fn wrote(&mut self) {
         let now = Instant::now();
         self.written = Some((self.written.map_or(now, |(first, _)| first), now));
     }
 
     fn due_in(&self) -> Duration {
-        let Some((first, newest)) = self.written else { return FOLD_AT_LEAST_EVERY };
-        IDLE.saturating_sub(newest.elapsed()).min(FOLD_AT_LEAST_EVERY.saturating_sub(first.elapsed()))
+        let Some((first, newest)) = self.written else { return MAX_CHECKPOINT_INTERVAL };
+        IDLE_CHECKPOINT_TIMEOUT
+            .saturating_sub(newest.elapsed())
+            .min(MAX_CHECKPOINT_INTERVAL.saturating_sub(first.elapsed()))
     }
 
     /// How to do it now, if it is time: wholly when nobody writes, else as far as readers let us.
     fn take_due(&mut self) -> Option<&'static str> {
         let (first, newest) = self.written?;
-        let how = if newest.elapsed() >= IDLE {
+        let how = if newest.elapsed() >= IDLE_CHECKPOINT_TIMEOUT {
             "truncate"
-        } else if first.elapsed() >= FOLD_AT_LEAST_EVERY {
+        } else if first.elapsed() >= MAX_CHECKPOINT_INTERVAL {
             "passive"
         } else {
             return None;

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use attache_protocol::{TenantId, Timestamp};
 use attache_store::{
     Result, Store,
-    conformance::{Engine, run_sequences},
-    memory::Memory,
+    conformance::{EngineUnderTest, run_sequences},
+    memory::MemoryStore,
 };
 
 /// Random steps per sequence.
@@ -16,10 +16,10 @@ pub(crate) const STEPS: usize = 60;
 
 /// The model as an engine: it survives crashes because it never notices them.
 #[derive(Debug, Default)]
-struct Model(Memory);
+struct Model(MemoryStore);
 
 /// Runs the sequences of these seeds on the engine, unless the environment says otherwise. `test` is the test's own name.
-pub(crate) async fn conform(test: &str, seeds: Range<u64>, engine: &mut dyn Engine) {
+pub(crate) async fn conform(test: &str, seeds: Range<u64>, engine: &mut dyn EngineUnderTest) {
     if let Err(failure) = run_sequences(wanted(seeds), STEPS, engine).await {
         let seed = failure.seed;
         panic!("{failure}\nreplay it: ATTACHE_CONFORMANCE_SEED={seed} cargo test -p attache-store --test all {test}");
@@ -43,7 +43,7 @@ fn number(variable: &str) -> Option<u64> {
 // === impl Model ===
 
 #[async_trait]
-impl Engine for Model {
+impl EngineUnderTest for Model {
     fn store(&self) -> &dyn Store {
         &self.0
     }
@@ -55,7 +55,7 @@ impl Engine for Model {
     async fn crash_and_reopen(&mut self) {}
 
     async fn reset(&mut self) {
-        self.0 = Memory::new();
+        self.0 = MemoryStore::new();
     }
 }
 

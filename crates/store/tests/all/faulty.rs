@@ -4,21 +4,23 @@ use std::{sync::OnceLock, time::Duration};
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
-    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
+    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
     rules::{
-        quota::{Budget, Day, Limits, Spend},
-        run::{Status, Worker},
+        quota::{QuotaBudget, QuotaLimits, Spend, UtcDay},
+        run::{RunStatus, WorkerRef},
     },
     secret::SecretHash,
-    wire::run::Limit,
+    wire::run::SandboxLimit,
 };
 use attache_store::{
-    Asks, Channels, Context, Delegations, Deliveries, Durability, Error, Listener, Peers, People, Pushes, Result,
-    Spending, Store,
-    conformance::{Engine, run_sequences},
-    memory::Memory,
-    record::{ask::*, channel::*, delegation::*, delivery::*, peer::*, people::*, push::*, spending::*, task::*, *},
+    ChannelStore, DelegationStore, DeliveryStore, Durability, Error, PeerStore, PushStore, QuotaStore, Result, Store,
+    UserStore, WakeListener, WorkerRequestStore, WriteContext,
+    conformance::{EngineUnderTest, run_sequences},
+    memory::MemoryStore,
+    record::{
+        channel::*, delegation::*, delivery::*, peer::*, push::*, quota::*, task::*, user::*, worker_request::*, *,
+    },
 };
 
 use crate::conformance::STEPS;
@@ -144,7 +146,7 @@ const FAULTS: [Fault; 37] = [
 /// The model with a mistake.
 #[derive(Debug)]
 struct Faulty {
-    inner: Memory,
+    inner: MemoryStore,
     fault: Fault,
     tenant: OnceLock<TenantId>,
     crashed: bool,
@@ -154,15 +156,15 @@ struct Faulty {
 
 impl Faulty {
     fn new(fault: Fault) -> Self {
-        Self { inner: Memory::new(), fault, tenant: OnceLock::new(), crashed: false }
+        Self { inner: MemoryStore::new(), fault, tenant: OnceLock::new(), crashed: false }
     }
 
     fn has(&self, fault: Fault) -> bool {
         self.fault == fault
     }
 
-    fn by(&self, by: Worker) -> Worker {
-        if self.has(Fault::IgnoresStaleEpochs) { Worker { epoch: None, ..by } } else { by }
+    fn by(&self, by: WorkerRef) -> WorkerRef {
+        if self.has(Fault::IgnoresStaleEpochs) { WorkerRef { epoch: None, ..by } } else { by }
     }
 
     fn tenant_for(&self, tenant: TenantId) -> TenantId {
@@ -174,27 +176,29 @@ impl Faulty {
     }
 
     /// What a key stands for, as this engine sees it.
-    async fn seen(&self, credential: Option<Credential>) -> Option<Credential> {
+    async fn seen(&self, credential: Option<StoredCredential>) -> Option<StoredCredential> {
         let (tenant, key, user, role, revoked, kind) = match &credential {
-            Some(Credential::Key { tenant, key, user: Some(user), role, revoked, kind, .. }) => {
+            Some(StoredCredential::Key { tenant, key, user: Some(user), role, revoked, kind, .. }) => {
                 (*tenant, *key, *user, *role, *revoked, *kind)
             }
-            Some(Credential::Key { .. } | Credential::Runtime { .. }) | None => return credential,
+            Some(StoredCredential::Key { .. } | StoredCredential::Runtime { .. }) | None => return credential,
         };
         let owner = self.inner.user(tenant, UserRef::Id(user)).await.ok();
         let removed = owner.is_some_and(|owner| owner.removed_at.is_some());
         let revoked = revoked && !(removed && self.has(Fault::KeepsKeysOfRemovedUsers));
-        let keys = self.inner.keys(tenant, kind, Some(user), Page { limit: 1_000, cursor: None }).await;
+        let keys = self.inner.keys(tenant, kind, Some(user), Pagination { limit: 1_000, cursor: None }).await;
         let own = keys.ok().and_then(|keys| keys.items.into_iter().find(|known| known.id == key));
         let role = own.filter(|_| self.has(Fault::IgnoresTheUsersRole)).map_or(role, |key| key.role);
-        let Some(Credential::Key { scopes, expires_at, agent, opener, .. }) = credential else { return credential };
+        let Some(StoredCredential::Key { scopes, expires_at, agent, opener, .. }) = credential else {
+            return credential;
+        };
         let user = Some(user);
-        Some(Credential::Key { tenant, key, user, role, scopes, expires_at, revoked, kind, agent, opener })
+        Some(StoredCredential::Key { tenant, key, user, role, scopes, expires_at, revoked, kind, agent, opener })
     }
 }
 
 #[async_trait]
-impl Engine for Faulty {
+impl EngineUnderTest for Faulty {
     fn store(&self) -> &dyn Store {
         self
     }
@@ -237,44 +241,44 @@ as_the_model! {
     Store
     fn ping() -> Result<()>;
     fn close() -> ();
-    fn create_account(context: Context, account: NewAccount) -> Result<Account>;
-    fn update_account(context: Context, agent: AgentRef, patch: AccountPatch) -> Result<Account>;
-    fn archive_account(context: Context, agent: AgentRef) -> Result<Account>;
-    fn account(tenant: TenantId, agent: AgentRef) -> Result<Account>;
-    fn accounts(tenant: TenantId, page: Page) -> Result<Listed<Account>>;
-    fn create_pairing_code(context: Context, code: NewPairingCode) -> Result<()>;
+    fn create_account(context: WriteContext, account: NewAccount) -> Result<AccountRecord>;
+    fn update_account(context: WriteContext, agent: AgentRef, patch: AccountPatch) -> Result<AccountRecord>;
+    fn archive_account(context: WriteContext, agent: AgentRef) -> Result<AccountRecord>;
+    fn account(tenant: TenantId, agent: AgentRef) -> Result<AccountRecord>;
+    fn accounts(tenant: TenantId, page: Pagination) -> Result<ListPage<AccountRecord>>;
+    fn create_pairing_code(context: WriteContext, code: NewPairingCode) -> Result<()>;
     fn request_pairing(request: NewPairingRequest, at: Timestamp) -> Result<()>;
     fn pairing_request(code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
-    fn pairing(proof: Proof, at: Timestamp) -> Result<Pairing>;
-    fn decide_pairing(context: Context, code: SecretHash, decision: PairingDecision) -> Result<()>;
-    fn attach_runtime(runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;
-    fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<Runtime>;
-    fn runtimes(tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>>;
-    fn revoke_runtime(context: Context, runtime: RuntimeId) -> Result<Runtime>;
-    fn change_token(runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime>;
-    fn leave(runtime: RuntimeId, at: Timestamp) -> Result<()>;
-    fn create_key(context: Context, key: NewKey) -> Result<Key>;
-    fn revoke_key(context: Context, key: KeyId) -> Result<Key>;
-    fn keys(tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
-    fn claim(runtime: RuntimeId, via: Option<ChannelId>, enforces: Vec<Limit>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
-    fn cancel_run(context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
-    fn live(tenant: TenantId) -> Result<Live>;
+    fn pairing(proof: PairingProof, at: Timestamp) -> Result<Pairing>;
+    fn decide_pairing(context: WriteContext, code: SecretHash, decision: PairingDecision) -> Result<()>;
+    fn attach_runtime(runtime: NewRuntime, at: Timestamp) -> Result<RuntimeRecord>;
+    fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<RuntimeRecord>;
+    fn runtimes(tenant: TenantId, agent: Option<AgentId>, page: Pagination) -> Result<ListPage<RuntimeRecord>>;
+    fn revoke_runtime(context: WriteContext, runtime: RuntimeId) -> Result<RuntimeRecord>;
+    fn change_token(runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<RuntimeRecord>;
+    fn disconnect_runtime(runtime: RuntimeId, at: Timestamp) -> Result<()>;
+    fn create_key(context: WriteContext, key: NewKey) -> Result<KeyRecord>;
+    fn revoke_key(context: WriteContext, key: KeyId) -> Result<KeyRecord>;
+    fn keys(tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Pagination) -> Result<ListPage<KeyRecord>>;
+    fn claim(runtime: RuntimeId, via: Option<ChannelId>, enforces: Vec<SandboxLimit>, lease: Duration, at: Timestamp) -> Result<Option<ClaimedRunRecord>>;
+    fn cancel_run(context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord>;
+    fn live(tenant: TenantId) -> Result<LiveCounts>;
     fn advance_clock(step: Duration, at: Timestamp) -> Result<Timestamp>;
     fn clock() -> Result<Option<Timestamp>>;
-    fn retain(retention: Retention) -> Result<Retained>;
-    fn delete_run(context: Context, run: RunId) -> Result<Retained>;
-    fn delete_conversation(context: Context, conversation: ConversationId) -> Result<Retained>;
+    fn retain(retention: Retention) -> Result<RetentionResult>;
+    fn delete_run(context: WriteContext, run: RunId) -> Result<RetentionResult>;
+    fn delete_conversation(context: WriteContext, conversation: ConversationId) -> Result<RetentionResult>;
     fn unused_blobs(blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>>;
-    fn create_conversation(context: Context, conversation: NewConversation) -> Result<Conversation>;
-    fn conversation(tenant: TenantId, conversation: ConversationId) -> Result<Conversation>;
-    fn conversations(tenant: TenantId, page: Page) -> Result<Listed<Conversation>>;
-    fn add_message(context: Context, message: NewMessage) -> Result<Message>;
-    fn messages(tenant: TenantId, conversation: ConversationId, page: Page) -> Result<Listed<Message>>;
-    fn add_artifact(context: Context, artifact: NewArtifact) -> Result<Artifact>;
-    fn artifact(tenant: TenantId, artifact: ArtifactId) -> Result<Artifact>;
-    fn artifacts(tenant: TenantId, workspace: WorkspaceId, page: Page) -> Result<Listed<Artifact>>;
+    fn create_conversation(context: WriteContext, conversation: NewConversation) -> Result<ConversationRecord>;
+    fn conversation(tenant: TenantId, conversation: ConversationId) -> Result<ConversationRecord>;
+    fn conversations(tenant: TenantId, page: Pagination) -> Result<ListPage<ConversationRecord>>;
+    fn add_message(context: WriteContext, message: NewMessage) -> Result<MessageRecord>;
+    fn messages(tenant: TenantId, conversation: ConversationId, page: Pagination) -> Result<ListPage<MessageRecord>>;
+    fn add_artifact(context: WriteContext, artifact: NewArtifact) -> Result<ArtifactRecord>;
+    fn artifact(tenant: TenantId, artifact: ArtifactId) -> Result<ArtifactRecord>;
+    fn artifacts(tenant: TenantId, workspace: WorkspaceId, page: Pagination) -> Result<ListPage<ArtifactRecord>>;
     ---
-    fn fault(&self) -> Option<attache_store::Fault> {
+    fn fault(&self) -> Option<attache_store::StorageFault> {
         None
     }
 
@@ -286,7 +290,7 @@ as_the_model! {
         format!("{:?}", self.fault)
     }
 
-    fn on_wake(&self, listener: Listener) {
+    fn on_wake(&self, listener: WakeListener) {
         self.inner.on_wake(listener);
     }
 
@@ -295,7 +299,7 @@ as_the_model! {
         Ok(*self.tenant.get_or_init(|| tenant))
     }
 
-    async fn credential(&self, secret: SecretHash) -> Result<Option<Credential>> {
+    async fn credential(&self, secret: SecretHash) -> Result<Option<StoredCredential>> {
         Ok(self.seen(self.inner.credential(secret).await?).await)
     }
 
@@ -303,11 +307,11 @@ as_the_model! {
         &self,
         runtime: RuntimeId,
         running: Option<Vec<RunId>>,
-        leases: Leases,
+        leases: LeaseTimes,
         at: Timestamp,
-    ) -> Result<Beat> {
+    ) -> Result<HeartbeatResult> {
         let more = if self.has(Fault::GrantsTooMuchGrace) { 1 } else { 0 };
-        let leases = Leases { grace: leases.grace + Duration::from_millis(more), ..leases };
+        let leases = LeaseTimes { grace: leases.grace + Duration::from_millis(more), ..leases };
         self.inner.heartbeat(runtime, running, leases, at).await
     }
 
@@ -315,19 +319,19 @@ as_the_model! {
         self.inner.renew_claims(lease, at).await
     }
 
-    async fn create_run(&self, context: Context, run: NewRun) -> Result<Created> {
+    async fn create_run(&self, context: WriteContext, run: NewRun) -> Result<RunCreation> {
         let key = run.idempotency_key.filter(|_| !self.has(Fault::ForgetsKeys));
         self.inner.create_run(context, NewRun { idempotency_key: key, ..run }).await
     }
 
     async fn progress(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         progress: NewProgress,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Status> {
+    ) -> Result<RunStatus> {
         let report = progress.report.filter(|_| !self.has(Fault::HearsReportsTwice));
         let progress = NewProgress { usage: self.usage(progress.usage), report, ..progress };
         self.inner.progress(self.by(by), run, progress, lease, at).await
@@ -335,16 +339,16 @@ as_the_model! {
 
     async fn finish(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
-        outcome: Outcome,
+        outcome: RunResult,
         usage: Option<Json>,
         at: Timestamp,
-    ) -> Result<Status> {
+    ) -> Result<RunStatus> {
         self.inner.finish(self.by(by), run, outcome, self.usage(usage), at).await
     }
 
-    async fn release(&self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord> {
+    async fn release(&self, by: WorkerRef, run: RunId, at: Timestamp) -> Result<RunRecord> {
         self.inner.release(self.by(by), run, at).await
     }
 
@@ -352,7 +356,7 @@ as_the_model! {
         self.inner.run(self.tenant_for(tenant), run).await
     }
 
-    async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>> {
+    async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Pagination) -> Result<ListPage<RunRecord>> {
         let later = page.cursor.is_some();
         let mut listed = self.inner.runs(tenant, filter, page).await?;
         if later && self.has(Fault::SkipsBetweenPages) {
@@ -361,9 +365,9 @@ as_the_model! {
         Ok(listed)
     }
 
-    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed> {
+    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Pagination) -> Result<TaskPage> {
         let state = match filter.state {
-            Some(TaskState::Failed) if self.has(Fault::TakesFailuresForRejections) => Some(TaskState::Rejected),
+            Some(RunTaskState::Failed) if self.has(Fault::TakesFailuresForRejections) => Some(RunTaskState::Rejected),
             state => state,
         };
         let mut listed = self.inner.tasks(tenant, TaskFilter { state, ..filter }, page).await?;
@@ -376,7 +380,7 @@ as_the_model! {
         Ok(listed)
     }
 
-    async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<Swept> {
+    async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<SweepResult> {
         let late = if self.has(Fault::SweepsLate) { 1 } else { 0 };
         self.inner.sweep(silence, at.minus(Duration::from_millis(late))).await
     }
@@ -386,7 +390,7 @@ as_the_model! {
         Ok(if self.has(Fault::ForgetsTheFloor) { RunEvents { floor: 0, ..events } } else { events })
     }
 
-    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline> {
+    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: OutlineScope) -> Result<RunOutline> {
         self.inner.run_outline(tenant, run, upto, shown).await
     }
 
@@ -403,27 +407,27 @@ as_the_model! {
 }
 
 as_the_model! {
-    Channels
-    fn open_channel(context: Context, channel: NewChannel) -> Result<Channel>;
-    fn close_channel(context: Context, channel: ChannelId, reason: &str) -> Result<Channel>;
+    ChannelStore
+    fn open_channel(context: WriteContext, channel: NewChannel) -> Result<ChannelRecord>;
+    fn close_channel(context: WriteContext, channel: ChannelId, reason: &str) -> Result<ChannelRecord>;
     fn close_channels(reason: &str, at: Timestamp) -> Result<()>;
-    fn seen_channels(channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
-    fn channel_message(context: Context, channel: ChannelId, message: Json) -> Result<()>;
-    fn channel(tenant: TenantId, channel: ChannelId) -> Result<Channel>;
-    fn channels(tenant: TenantId, filter: ChannelFilter, page: Page) -> Result<Listed<Channel>>;
+    fn mark_channels_seen(channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
+    fn channel_message(context: WriteContext, channel: ChannelId, message: Json) -> Result<()>;
+    fn channel(tenant: TenantId, channel: ChannelId) -> Result<ChannelRecord>;
+    fn channels(tenant: TenantId, filter: ChannelFilter, page: Pagination) -> Result<ListPage<ChannelRecord>>;
     fn channel_events(tenant: TenantId, channel: ChannelId, after: i64, limit: usize) -> Result<ChannelEvents>;
     fn acknowledge(channel: ChannelId, seq: i64) -> Result<()>;
-    fn follows(channel: ChannelId) -> Result<Vec<Follow>>;
-    fn follower(run: RunId) -> Result<Option<Follow>>;
-    fn push_events(channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow>;
+    fn follows(channel: ChannelId) -> Result<Vec<FollowRecord>>;
+    fn follower(run: RunId) -> Result<Option<FollowRecord>>;
+    fn push_events(channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<FollowRecord>;
     ---
-    async fn resume_channel(&self, context: Context, resume: Resume) -> Result<Resumed> {
+    async fn resume_channel(&self, context: WriteContext, resume: ChannelResume) -> Result<ChannelResumption> {
         let current = self.inner.channel(context.tenant, resume.channel).await.ok().and_then(|channel| channel.resume);
         let token = current.filter(|_| self.has(Fault::KeepsResumeTokens)).unwrap_or(resume.token);
-        self.inner.resume_channel(context, Resume { token, ..resume }).await
+        self.inner.resume_channel(context, ChannelResume { token, ..resume }).await
     }
 
-    async fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<Frames> {
+    async fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<OutboxFrames> {
         let mut frames = self.inner.frames(channel, after, limit).await?;
         if self.has(Fault::ForgetsAFrame) {
             frames.frames.pop();
@@ -433,25 +437,25 @@ as_the_model! {
 }
 
 as_the_model! {
-    Asks
-    fn permission(tenant: TenantId, permission: PermissionId) -> Result<Permission>;
-    fn permissions(tenant: TenantId, filter: PermissionFilter, page: Page) -> Result<Listed<Permission>>;
+    WorkerRequestStore
+    fn permission(tenant: TenantId, permission: PermissionId) -> Result<PermissionRecord>;
+    fn permissions(tenant: TenantId, filter: PermissionFilter, page: Pagination) -> Result<ListPage<PermissionRecord>>;
     fn pending_permissions(tenant: TenantId) -> Result<u64>;
-    fn grants(tenant: TenantId, page: Page) -> Result<Listed<GrantRecord>>;
-    fn revoke_grant(context: Context, grant: GrantId) -> Result<GrantRecord>;
-    fn ask(by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask>;
-    fn withdraw_ask(by: Worker, run: RunId, ask: AskId, lease: Duration, at: Timestamp) -> Result<Ask>;
-    fn asked(tenant: TenantId, ask: AskId) -> Result<Ask>;
-    fn open_ask(tenant: TenantId, run: RunId) -> Result<Option<Ask>>;
-    fn input(run: RunId, input: InputId) -> Result<Input>;
+    fn grants(tenant: TenantId, page: Pagination) -> Result<ListPage<GrantRecord>>;
+    fn revoke_grant(context: WriteContext, grant: GrantId) -> Result<GrantRecord>;
+    fn create_worker_request(by: WorkerRef, ask: NewWorkerRequest, lease: Duration, at: Timestamp) -> Result<WorkerRequestRecord>;
+    fn withdraw_worker_request(by: WorkerRef, run: RunId, ask: WorkerRequestId, lease: Duration, at: Timestamp) -> Result<WorkerRequestRecord>;
+    fn worker_request(tenant: TenantId, ask: WorkerRequestId) -> Result<WorkerRequestRecord>;
+    fn open_worker_request(tenant: TenantId, run: RunId) -> Result<Option<WorkerRequestRecord>>;
+    fn input(run: RunId, input: InputId) -> Result<InputRecord>;
     ---
     async fn request_permission(
         &self,
-        by: Worker,
+        by: WorkerRef,
         permission: NewPermission,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Permission> {
+    ) -> Result<PermissionRecord> {
         let late = Duration::from_millis(if self.has(Fault::ExpiresLate) { 1 } else { 0 });
         let expires_at = permission.expires_at.map(|expires_at| expires_at.plus(late));
         self.inner.request_permission(by, NewPermission { expires_at, ..permission }, lease, at).await
@@ -459,71 +463,71 @@ as_the_model! {
 
     async fn decide_permission(
         &self,
-        context: Context,
+        context: WriteContext,
         permission: PermissionId,
         decision: NewDecision,
-    ) -> Result<Permission> {
+    ) -> Result<PermissionRecord> {
         match self.inner.decide_permission(context, permission, decision).await {
             Err(Error::AlreadyDecided(decided)) if self.has(Fault::DecidesTwice) => Ok(*decided),
             answer => answer,
         }
     }
 
-    async fn add_input(&self, context: Context, input: NewInput) -> Result<Input> {
+    async fn add_input(&self, context: WriteContext, input: NewInput) -> Result<InputRecord> {
         let message = input.message.filter(|_| !self.has(Fault::ForgetsMessages));
         self.inner.add_input(context, NewInput { message, ..input }).await
     }
 
-    async fn answer_tool(&self, context: Context, ask: AskId, reply: Json) -> Result<Ask> {
+    async fn answer_tool_call(&self, context: WriteContext, ask: WorkerRequestId, reply: Json) -> Result<WorkerRequestRecord> {
         let mut context = context;
         if self.has(Fault::LetsAnybodyAnswer)
-            && let Ok(asked) = self.inner.asked(context.tenant, ask).await
+            && let Ok(asked) = self.inner.worker_request(context.tenant, ask).await
             && let Ok(Some(follow)) = self.inner.follower(asked.run).await
             && let Ok(channel) = self.inner.channel(context.tenant, follow.channel).await
         {
             context.actor = channel.principal;
         }
-        self.inner.answer_tool(context, ask, reply).await
+        self.inner.answer_tool_call(context, ask, reply).await
     }
 }
 
 as_the_model! {
-    People
-    fn create_user(context: Context, user: NewUser) -> Result<User>;
-    fn update_user(context: Context, user: UserRef, patch: UserPatch, keep: Option<KeyId>) -> Result<User>;
-    fn user(tenant: TenantId, user: UserRef) -> Result<User>;
-    fn users(tenant: TenantId, page: Page) -> Result<Listed<User>>;
-    fn record_event(context: Context, event: AuditEvent) -> Result<()>;
-    fn access_rules(tenant: TenantId) -> Result<Option<AccessRules>>;
+    UserStore
+    fn create_user(context: WriteContext, user: NewUser) -> Result<UserRecord>;
+    fn update_user(context: WriteContext, user: UserRef, patch: UserPatch, keep: Option<KeyId>) -> Result<UserRecord>;
+    fn user(tenant: TenantId, user: UserRef) -> Result<UserRecord>;
+    fn users(tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>>;
+    fn record_event(context: WriteContext, event: AuditEvent) -> Result<()>;
+    fn access_rules(tenant: TenantId) -> Result<Option<AccessRulesRecord>>;
     ---
-    async fn remove_user(&self, context: Context, user: UserRef) -> Result<User> {
+    async fn remove_user(&self, context: WriteContext, user: UserRef) -> Result<UserRecord> {
         match self.inner.remove_user(context.clone(), user.clone()).await {
             Err(Error::LastOwner) if self.has(Fault::LetsTheLastOwnerGo) => self.inner.user(context.tenant, user).await,
             answer => answer,
         }
     }
 
-    async fn key_credential(&self, key: KeyId) -> Result<Option<Credential>> {
+    async fn key_credential(&self, key: KeyId) -> Result<Option<StoredCredential>> {
         Ok(self.seen(self.inner.key_credential(key).await?).await)
     }
 
-    async fn set_access_rules(&self, context: Context, text: String, expected: Option<i64>) -> Result<AccessRules> {
+    async fn set_access_rules(&self, context: WriteContext, text: String, expected: Option<i64>) -> Result<AccessRulesRecord> {
         let expected = expected.filter(|_| !self.has(Fault::IgnoresTheRulesVersion));
         self.inner.set_access_rules(context, text, expected).await
     }
 }
 
 as_the_model! {
-    Spending
-    fn set_quota(context: Context, target: Target, limits: Limits) -> Result<Quota>;
-    fn remove_quota(context: Context, target: Target) -> Result<()>;
-    fn left(tenant: TenantId, run: RunId) -> Result<Budget>;
-    fn usage(tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>>;
+    QuotaStore
+    fn set_quota(context: WriteContext, target: QuotaTarget, limits: QuotaLimits) -> Result<QuotaRecord>;
+    fn remove_quota(context: WriteContext, target: QuotaTarget) -> Result<()>;
+    fn left(tenant: TenantId, run: RunId) -> Result<QuotaBudget>;
+    fn usage(tenant: TenantId, first: UtcDay, last: UtcDay) -> Result<Vec<DailyUsage>>;
     ---
-    async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>> {
+    async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<QuotaRecord>> {
         let late = if self.has(Fault::EndsTheDayLate) { 1 } else { 0 };
         let mut quotas = self.inner.quotas(tenant, at.minus(Duration::from_millis(late))).await?;
-        for Quota { account, .. } in &mut quotas {
+        for QuotaRecord { account, .. } in &mut quotas {
             if self.has(Fault::CountsCallsTwice) {
                 account.spent.calls *= 2;
             }
@@ -536,12 +540,12 @@ as_the_model! {
 }
 
 as_the_model! {
-    Deliveries
-    fn resend_delivery(context: Context, delivery: DeliveryId) -> Result<Delivery>;
-    fn delivery(tenant: TenantId, delivery: DeliveryId) -> Result<Delivery>;
-    fn deliveries(tenant: TenantId, filter: DeliveryFilter, page: Page) -> Result<Listed<Delivery>>;
+    DeliveryStore
+    fn resend_delivery(context: WriteContext, delivery: DeliveryId) -> Result<DeliveryRecord>;
+    fn delivery(tenant: TenantId, delivery: DeliveryId) -> Result<DeliveryRecord>;
+    fn deliveries(tenant: TenantId, filter: DeliveryFilter, page: Pagination) -> Result<ListPage<DeliveryRecord>>;
     ---
-    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<Delivery>> {
+    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>> {
         let limit = if self.crashed && self.has(Fault::ForgetsDueDeliveries) { 0 } else { limit };
         let mut due = self.inner.due_deliveries(at, limit).await?;
         due.retain(|due| due.config.is_none() || !self.crashed || !self.has(Fault::ForgetsSubscribers));
@@ -552,9 +556,9 @@ as_the_model! {
         &self,
         delivery: DeliveryId,
         number: i64,
-        attempt: Attempt,
-        next: Next,
-    ) -> Result<Delivery> {
+        attempt: DeliveryAttempt,
+        next: AttemptDecision,
+    ) -> Result<DeliveryRecord> {
         let known = self.tenant.get().filter(|_| self.has(Fault::DeliversTwice));
         let number = match known {
             Some(tenant) => self.inner.delivery(*tenant, delivery).await.map_or(number, |known| known.attempts + 1),
@@ -565,21 +569,21 @@ as_the_model! {
 }
 
 as_the_model! {
-    Delegations
-    fn publish_delegation(context: Context, delegation: NewDelegation) -> Result<Delegation>;
-    fn delegation(tenant: TenantId, delegation: DelegationId) -> Result<Delegation>;
-    fn delegations(tenant: TenantId, filter: DelegationFilter, page: Page) -> Result<Listed<Delegation>>;
-    fn cancel_delegation(context: Context, delegation: DelegationId) -> Result<Delegation>;
+    DelegationStore
+    fn publish_delegation(context: WriteContext, delegation: NewDelegation) -> Result<DelegationRecord>;
+    fn delegation(tenant: TenantId, delegation: DelegationId) -> Result<DelegationRecord>;
+    fn delegations(tenant: TenantId, filter: DelegationFilter, page: Pagination) -> Result<ListPage<DelegationRecord>>;
+    fn cancel_delegation(context: WriteContext, delegation: DelegationId) -> Result<DelegationRecord>;
     ---
 }
 
 as_the_model! {
-    Pushes
-    fn push_config(tenant: TenantId, run: RunId, id: &str) -> Result<PushConfig>;
-    fn push_configs(tenant: TenantId, run: RunId) -> Result<Vec<PushConfig>>;
-    fn remove_push_config(context: Context, run: RunId, id: &str) -> Result<()>;
+    PushStore
+    fn push_config(tenant: TenantId, run: RunId, id: &str) -> Result<PushConfigRecord>;
+    fn push_configs(tenant: TenantId, run: RunId) -> Result<Vec<PushConfigRecord>>;
+    fn remove_push_config(context: WriteContext, run: RunId, id: &str) -> Result<()>;
     ---
-    async fn set_push_config(&self, context: Context, run: RunId, config: NewPushConfig) -> Result<PushConfig> {
+    async fn set_push_config(&self, context: WriteContext, run: RunId, config: NewPushConfig) -> Result<PushConfigRecord> {
         let known = self.inner.push_config(context.tenant, run, &config.id).await;
         let url = known.ok().filter(|_| self.has(Fault::KeepsTheFirstUrl)).map(|known| known.url);
         let url = url.unwrap_or_else(|| config.url.clone());
@@ -588,27 +592,27 @@ as_the_model! {
 }
 
 as_the_model! {
-    Peers
-    fn peers() -> Result<Vec<(TenantId, Peer)>>;
-    fn offer_card(context: Context, agent: AgentId, url: &str, card: Pin, problem: &str) -> Result<Peer>;
-    fn trust_card(context: Context, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<Peer>;
+    PeerStore
+    fn peers() -> Result<Vec<(TenantId, PeerRecord)>>;
+    fn offer_card(context: WriteContext, agent: AgentId, url: &str, card: PinnedCard, problem: &str) -> Result<PeerRecord>;
+    fn trust_card(context: WriteContext, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<PeerRecord>;
     fn note_peer(agent: AgentId, problem: Option<String>) -> Result<()>;
     fn peer_task(tenant: TenantId, run: RunId) -> Result<Option<PeerTask>>;
     fn peer_task_by_id(agent: AgentId, peer_task_id: &str) -> Result<Option<PeerTask>>;
-    fn declare_extensions(runtime: RuntimeId, extensions: Option<Json>) -> Result<Runtime>;
+    fn declare_extensions(runtime: RuntimeId, extensions: Option<Json>) -> Result<RuntimeRecord>;
     ---
-    async fn set_peer(&self, context: Context, agent: AgentRef, peer: NewPeer) -> Result<Peer> {
+    async fn set_peer(&self, context: WriteContext, agent: AgentRef, peer: NewPeer) -> Result<PeerRecord> {
         let account = self.inner.account(context.tenant, agent.clone()).await?.id;
         let before = self.inner.peer(context.tenant, account).await?.filter(|_| self.has(Fault::TakesPinsAlong));
         let after = self.inner.set_peer(context, agent, peer).await?;
-        Ok(Peer { pin: before.and_then(|before| before.pin).or(after.pin), ..after })
+        Ok(PeerRecord { pin: before.and_then(|before| before.pin).or(after.pin), ..after })
     }
 
-    async fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<Peer>> {
+    async fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<PeerRecord>> {
         self.inner.peer(self.tenant_for(tenant), agent).await
     }
 
-    async fn pin_card(&self, context: Context, agent: AgentId, url: &str, card: Pin) -> Result<Peer> {
+    async fn pin_card(&self, context: WriteContext, agent: AgentId, url: &str, card: PinnedCard) -> Result<PeerRecord> {
         let tenant = context.tenant;
         match self.inner.pin_card(context, agent, url, card).await {
             Err(Error::CardPinned) if self.has(Fault::TrustsAnyCard) => {
@@ -620,7 +624,7 @@ as_the_model! {
 
     async fn begin_peer_task(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         task: NewPeerTask,
         lease: Duration,
@@ -633,7 +637,7 @@ as_the_model! {
 
     async fn link_peer_task(
         &self,
-        by: Worker,
+        by: WorkerRef,
         run: RunId,
         change: PeerTaskChange,
         lease: Duration,

@@ -8,16 +8,16 @@ use std::{
 use attache_protocol::{
     EventKind, Json, TenantId, Timestamp,
     env::Env,
-    rules::quota::Budget,
-    rules::run::{Limits, Worker},
+    rules::quota::QuotaBudget,
+    rules::run::{RunLimits, WorkerRef},
     wire::account::Callers,
 };
 use attache_store::{
-    Context, Error, Store, Woken,
-    memory::Memory,
+    Error, Store, WakeHint, WriteContext,
+    memory::MemoryStore,
     record::{
-        AgentRef, Created, NewAccount, NewEvent, NewPairingCode, NewProgress, NewRun, NewRuntime, Outcome, Proof,
-        Retention, RunRecord, Runtime, RuntimeKind,
+        AgentRef, NewAccount, NewEvent, NewPairingCode, NewProgress, NewRun, NewRuntime, PairingProof, Retention,
+        RunCreation, RunRecord, RunResult, RuntimeKind, RuntimeRecord,
     },
 };
 
@@ -25,19 +25,19 @@ const LEASE: Duration = Duration::from_secs(30);
 
 /// A tenant with one agent and its runtime.
 struct World {
-    store: Memory,
+    store: MemoryStore,
     env: Env,
     tenant: TenantId,
-    runtime: Runtime,
+    runtime: RuntimeRecord,
 }
 
 // === impl World ===
 
 impl World {
     async fn new() -> Self {
-        let (store, env) = (Memory::new(), Env::seeded(1));
+        let (store, env) = (MemoryStore::new(), Env::seeded(1));
         let tenant = store.ensure_tenant(env.tenant_id(), "home", env.now()).await.unwrap();
-        let context = Context::new(tenant, "key:owner", env.now());
+        let context = WriteContext::new(tenant, "key:owner", env.now());
         let account = NewAccount {
             approvals: None,
             id: env.agent_id(),
@@ -58,7 +58,7 @@ impl World {
             kind: RuntimeKind::Device,
             id: env.runtime_id(),
             token: attache_protocol::secret::SecretHash([2; 32]),
-            proof: Proof::Code(code),
+            proof: PairingProof::Code(code),
             device_name: Some("laptop".to_owned()),
             labels: json("{}"),
         };
@@ -74,7 +74,7 @@ impl World {
         let new = NewRun {
             callback: None,
             push: None,
-            budget: Budget::default(),
+            budget: QuotaBudget::default(),
             ttl: 8,
             follow: None,
             id: self.env.run_id(),
@@ -89,15 +89,19 @@ impl World {
             workspace_root: None,
             sandbox: None,
             priority: 0,
-            limits: Limits { max_attempts: 1, timeout: Duration::from_secs(3600), queue_ttl: Duration::from_secs(600) },
+            limits: RunLimits {
+                max_attempts: 1,
+                timeout: Duration::from_secs(3600),
+                queue_ttl: Duration::from_secs(600),
+            },
             trace_id: None,
             idempotency_key: None,
             request_digest: [0; 16],
         };
-        let context = Context::new(self.tenant, "key:owner", self.now());
+        let context = WriteContext::new(self.tenant, "key:owner", self.now());
         match self.store.create_run(context, new).await.unwrap() {
-            Created::New(run) => run,
-            Created::Existing(run) => panic!("{run:?} was there already"),
+            RunCreation::New(run) => run,
+            RunCreation::Existing(run) => panic!("{run:?} was there already"),
         }
     }
 
@@ -105,14 +109,14 @@ impl World {
     async fn whole_run(&self) -> RunRecord {
         let run = self.create_run().await.id;
         self.store.claim(self.runtime.id, None, Vec::new(), LEASE, self.now()).await.unwrap().unwrap();
-        let by = Worker { runtime: self.runtime.id, epoch: Some(1) };
+        let by = WorkerRef { runtime: self.runtime.id, epoch: Some(1) };
         let events = vec![
             NewEvent { kind: EventKind::TaskChunk, data: json(r#"{"text":"hel"}"#) },
             NewEvent { kind: EventKind::TaskChunk, data: json(r#"{"text":"lo"}"#) },
         ];
         let progress = NewProgress { events, ..NewProgress::default() };
         self.store.progress(by, run, progress, LEASE, self.now()).await.unwrap();
-        let outcome = Outcome::Completed { output: json(r#"{"text":"hello"}"#), artifacts: Vec::new() };
+        let outcome = RunResult::Completed { output: json(r#"{"text":"hello"}"#), artifacts: Vec::new() };
         self.store.finish(by, run, outcome, Some(json(r#"{"tokens":3}"#)), self.now()).await.unwrap();
         self.store.run(self.tenant, run).await.unwrap()
     }
@@ -222,8 +226,8 @@ async fn a_stale_epoch_changes_nothing_but_the_log() {
     let run = world.create_run().await;
     let claimed = world.store.claim(world.runtime.id, None, Vec::new(), LEASE, world.now()).await.unwrap().unwrap();
     assert_eq!(claimed.agent_instructions.as_deref(), Some("Be brief."));
-    let by = Worker { runtime: world.runtime.id, epoch: Some(7) };
-    let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+    let by = WorkerRef { runtime: world.runtime.id, epoch: Some(7) };
+    let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
     let refused = world.store.finish(by, run.id, outcome, None, world.now()).await.unwrap_err();
     assert!(matches!(refused, Error::Refused { run: shown, .. } if *shown == claimed.run));
     assert_eq!(world.store.run(world.tenant, run.id).await, Ok(claimed.run));
@@ -243,23 +247,23 @@ async fn hints_name_what_moved_and_come_after_the_change() {
     let take = || std::mem::take(&mut *heard.lock().unwrap());
 
     let run = world.create_run().await;
-    let (tenant, queue) = (Woken::Tenant(world.tenant), Woken::Queue(world.runtime.agent));
-    assert_eq!(take(), [Woken::Run(run.id), tenant, queue]);
+    let (tenant, queue) = (WakeHint::Tenant(world.tenant), WakeHint::Queue(world.runtime.agent));
+    assert_eq!(take(), [WakeHint::Run(run.id), tenant, queue]);
     world.store.claim(world.runtime.id, None, Vec::new(), LEASE, world.now()).await.unwrap();
-    assert_eq!(take(), [Woken::Run(run.id), tenant]);
-    let by = Worker { runtime: world.runtime.id, epoch: None };
+    assert_eq!(take(), [WakeHint::Run(run.id), tenant]);
+    let by = WorkerRef { runtime: world.runtime.id, epoch: None };
     world.store.release(by, run.id, world.now()).await.unwrap();
-    assert_eq!(take(), [Woken::Run(run.id), tenant, queue]);
+    assert_eq!(take(), [WakeHint::Run(run.id), tenant, queue]);
     world.store.claim(world.runtime.id, None, Vec::new(), LEASE, world.now()).await.unwrap();
-    assert_eq!(take(), [Woken::Run(run.id), tenant]);
+    assert_eq!(take(), [WakeHint::Run(run.id), tenant]);
     world.store.progress(by, run.id, NewProgress::default(), LEASE, world.now()).await.unwrap();
     assert_eq!(take(), []);
-    let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+    let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
     world.store.finish(by, run.id, outcome, None, world.now()).await.unwrap();
-    assert!(take().contains(&Woken::Run(run.id)));
-    let context = Context::new(world.tenant, "key:owner", world.now());
+    assert!(take().contains(&WakeHint::Run(run.id)));
+    let context = WriteContext::new(world.tenant, "key:owner", world.now());
     world.store.revoke_runtime(context, world.runtime.id).await.unwrap();
-    assert_eq!(take(), [tenant, Woken::Runtime(world.runtime.agent)]);
+    assert_eq!(take(), [tenant, WakeHint::Runtime(world.runtime.agent)]);
 }
 
 #[tokio::test]

@@ -7,23 +7,23 @@ use attache_protocol::{
     log::hex,
     rules::{
         recovery::Recovery,
-        run::{Limits, Refusal, Worker},
+        run::{RunLimits, RunRefusal, WorkerRef},
     },
     secret::SecretHash,
     wire::account::Callers,
 };
 use attache_store::{
-    Error, Woken,
+    Error, WakeHint,
     record::{
-        AgentRef, Leases, NewAccount, NewPairingCode, NewRun, NewRuntime, Outcome, Proof, RuntimeKind,
-        peer::{NewPeer, NewPeerTask, Peer, PeerTask, PeerTaskChange, Pin},
+        AgentRef, LeaseTimes, NewAccount, NewPairingCode, NewRun, NewRuntime, PairingProof, RunResult, RuntimeKind,
+        peer::{NewPeer, NewPeerTask, PeerRecord, PeerTask, PeerTaskChange, PinnedCard},
     },
 };
 
 use crate::peers::{LEASE, World, json};
 
 const URL: &str = "https://peer.example/a2a";
-const LEASES: Leases = Leases { lease: LEASE, grace: Duration::from_secs(10) };
+const LEASES: LeaseTimes = LeaseTimes { lease: LEASE, grace: Duration::from_secs(10) };
 
 // === impl World ===
 
@@ -46,32 +46,32 @@ impl World {
         agent
     }
 
-    async fn set(&self, agent: AgentId, url: &str, sealed: Option<Option<Vec<u8>>>) -> Result<Peer, Error> {
+    async fn set(&self, agent: AgentId, url: &str, sealed: Option<Option<Vec<u8>>>) -> Result<PeerRecord, Error> {
         let new = NewPeer { url: url.to_owned(), sealed };
         self.store.set_peer(self.context("key:owner"), AgentRef::Id(agent), new).await
     }
 
-    fn card(&self, digest: u8) -> Pin {
-        Pin { digest: [digest; 32], card: json(r#"{"name" : 1.0}"#), pinned_at: self.env.now() }
+    fn card(&self, digest: u8) -> PinnedCard {
+        PinnedCard { digest: [digest; 32], card: json(r#"{"name" : 1.0}"#), pinned_at: self.env.now() }
     }
 
     async fn attach(&self, agent: AgentId, kind: RuntimeKind) -> Result<RuntimeId, Error> {
         let id = self.env.runtime_id();
-        let proof = Proof::Owner { tenant: self.tenant, agent };
+        let proof = PairingProof::Owner { tenant: self.tenant, agent };
         let token = SecretHash::of(&id.to_string());
         let new = NewRuntime { kind, id, token, proof, device_name: None, labels: json("{}") };
         self.store.attach_runtime(new, self.env.now()).await.map(|runtime| runtime.id)
     }
 
     /// A run of the agent that the hub's own worker has claimed.
-    async fn sent(&self, agent: AgentId, runtime: RuntimeId) -> (RunId, Worker) {
+    async fn sent(&self, agent: AgentId, runtime: RuntimeId) -> (RunId, WorkerRef) {
         let run = self.queue(NewRun { agent: AgentRef::Id(agent), ..self.new_run() }).await.unwrap();
         let claimed = self.store.claim(runtime, None, Vec::new(), LEASE, self.env.now()).await.unwrap().unwrap();
         assert_eq!(claimed.run.id, run);
-        (run, Worker { runtime, epoch: Some(1) })
+        (run, WorkerRef { runtime, epoch: Some(1) })
     }
 
-    async fn link(&self, by: Worker, run: RunId, change: PeerTaskChange) -> Result<PeerTask, Error> {
+    async fn link(&self, by: WorkerRef, run: RunId, change: PeerTaskChange) -> Result<PeerTask, Error> {
         self.store.link_peer_task(by, run, change, LEASE, self.env.now()).await
     }
 
@@ -105,7 +105,7 @@ async fn what_was_known_of_one_url_does_not_hold_for_another() {
         assert_eq!((same.pin, same.sealed), (Some(world.card(7)), Some(vec![1, 2, 3])));
         let other = world.set(agent, "https://other.example", None).await.unwrap();
         let url = "https://other.example".to_owned();
-        assert_eq!(other, Peer { agent, url, sealed: None, pin: None, offered: None, problem: None });
+        assert_eq!(other, PeerRecord { agent, url, sealed: None, pin: None, offered: None, problem: None });
         // A card that was read before comes too late.
         let late = world.store.pin_card(world.context("system"), agent, URL, world.card(7)).await;
         assert_eq!(late, Err(Error::NotFound));
@@ -117,7 +117,7 @@ async fn a_changed_card_waits_for_trust() {
     for world in World::all().await {
         let agent = world.outsider().await;
         let (told, hear) = std::sync::mpsc::channel();
-        world.store.on_wake(Box::new(move |woken| told.send(woken.contains(&Woken::Peers)).unwrap()));
+        world.store.on_wake(Box::new(move |woken| told.send(woken.contains(&WakeHint::Peers)).unwrap()));
         let system = || world.context("system");
         world.store.pin_card(system(), agent, URL, world.card(1)).await.unwrap();
         assert_eq!(world.store.pin_card(system(), agent, URL, world.card(2)).await, Err(Error::CardPinned));
@@ -221,7 +221,7 @@ async fn a_run_is_sent_once_and_both_ids_are_kept() {
             world.store.open_peer_tasks(agent).await.unwrap().pop(),
         ];
         assert_eq!(found, [Some(task.clone()), Some(task.clone()), Some(task.clone())]);
-        let done = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+        let done = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
         world.store.finish(by, run, done, None, world.env.now()).await.unwrap();
         assert_eq!(world.store.open_peer_tasks(agent).await.unwrap(), []);
         assert_eq!(world.store.peer_task(world.tenant, run).await.unwrap(), Some(task));
@@ -233,22 +233,22 @@ async fn an_older_claim_tells_nothing_of_the_peer() {
     for world in World::all().await {
         let agent = world.outsider().await;
         let runtime = world.attach(agent, RuntimeKind::Hub).await.unwrap();
-        let limits = Limits { max_attempts: 2, ..world.new_run().limits };
+        let limits = RunLimits { max_attempts: 2, ..world.new_run().limits };
         let run = world.queue(NewRun { agent: AgentRef::Id(agent), limits, ..world.new_run() }).await.unwrap();
         world.store.claim(runtime, None, Vec::new(), LEASE, world.env.now()).await.unwrap().unwrap();
-        let by = Worker { runtime, epoch: Some(1) };
+        let by = WorkerRef { runtime, epoch: Some(1) };
         let new = NewPeerTask { url: URL.to_owned(), message_id: "m".to_owned() };
         world.store.begin_peer_task(by, run, new, LEASE, world.env.now()).await.unwrap();
         let begun = world.store.release(by, run, world.env.now()).await;
-        assert!(matches!(begun, Err(Error::Refused { refusal: Refusal::Begun, .. })), "{begun:?}");
+        assert!(matches!(begun, Err(Error::Refused { refusal: RunRefusal::Begun, .. })), "{begun:?}");
         world.env.advance(LEASE);
         world.store.sweep(LEASE * 4, world.env.now()).await.unwrap();
         world.store.claim(runtime, None, Vec::new(), LEASE, world.env.now()).await.unwrap().unwrap();
         let stale = world.link(by, run, said("t", "working")).await;
-        assert!(matches!(stale, Err(Error::Refused { refusal: Refusal::StaleEpoch, .. })), "{stale:?}");
+        assert!(matches!(stale, Err(Error::Refused { refusal: RunRefusal::StaleEpoch, .. })), "{stale:?}");
         let refused = format!(r#"task.refused {{"task_run_id":"{run}","call":"peer_task","epoch":1}}"#);
         assert_eq!(world.newest(1).await, [refused]);
-        let now = Worker { epoch: Some(2), ..by };
+        let now = WorkerRef { epoch: Some(2), ..by };
         assert_eq!(world.link(now, run, said("t", "working")).await.unwrap().epoch, 1, "the claim that sent it");
     }
 }
@@ -280,7 +280,7 @@ async fn a_runtime_says_what_it_understands_until_it_says_otherwise() {
     for world in World::all().await {
         let (told, hear) = std::sync::mpsc::channel();
         let agent = world.agent;
-        world.store.on_wake(Box::new(move |woken| told.send(woken.contains(&Woken::Runtime(agent))).unwrap()));
+        world.store.on_wake(Box::new(move |woken| told.send(woken.contains(&WakeHint::Runtime(agent))).unwrap()));
         let awcp = json(r#"[{"uri":"https://awcp-protocol.org/v1","params":{"max_ttl_seconds":1.0}}]"#);
         for declared in [Some(awcp), None] {
             let runtime = world.store.declare_extensions(world.runtime, declared.clone()).await.unwrap();

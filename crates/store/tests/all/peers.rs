@@ -9,26 +9,26 @@ use attache_protocol::{
     AgentId, ChannelId, EventKind, Json, RunId, RuntimeId, TenantId,
     env::Env,
     rules::{
-        permission::{Decision, OnTimeout, Scope, State, Subject},
-        quota::Budget,
-        run::{Limits, Status, Waiting, Worker},
+        permission::{ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject},
+        quota::QuotaBudget,
+        run::{RunLimits, RunStatus, WaitReason, WorkerRef},
     },
     secret::SecretHash,
     wire::{
         account::Callers,
         channel::{PeerRole, Transport},
-        run::{Limit, Sandbox},
+        run::{Sandbox, SandboxLimit},
     },
 };
 use attache_store::{
-    Context, Error, MAX_FRAMES, Store, Woken,
-    memory::Memory,
+    Error, MAX_FRAMES, Store, WakeHint, WriteContext,
+    memory::MemoryStore,
     record::{
-        AgentRef, NewAccount, NewEvent, NewProgress, NewRun, NewRuntime, Outcome, Proof, RuntimeKind,
-        ask::{AskWhat, NewAsk, NewDecision, NewInput, NewPermission},
-        channel::{Frame, NewChannel, NewFollow, Report, Resume},
+        AgentRef, NewAccount, NewEvent, NewProgress, NewRun, NewRuntime, PairingProof, RunResult, RuntimeKind,
+        channel::{ChannelResume, Frame, NewChannel, NewFollow, ReportKey},
+        worker_request::{NewDecision, NewInput, NewPermission, NewWorkerRequest, WorkerRequestKind},
     },
-    sqlite::Sqlite,
+    sqlite::SqliteStore,
 };
 use tempfile::TempDir;
 
@@ -53,8 +53,8 @@ impl World {
     pub(crate) async fn all() -> Vec<Self> {
         let folder = || TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
         let database = folder();
-        let sqlite = Sqlite::open(&database.path().join("hub.db")).unwrap();
-        vec![Self::on(Box::new(Memory::new()), folder()).await, Self::on(Box::new(sqlite), database).await]
+        let sqlite = SqliteStore::open(&database.path().join("hub.db")).unwrap();
+        vec![Self::on(Box::new(MemoryStore::new()), folder()).await, Self::on(Box::new(sqlite), database).await]
     }
 
     async fn on(store: Box<dyn Store>, folder: TempDir) -> Self {
@@ -71,13 +71,13 @@ impl World {
             callers: Callers::Everyone,
             run_timeout: None,
         };
-        let context = Context::new(tenant, "key:owner", env.now());
+        let context = WriteContext::new(tenant, "key:owner", env.now());
         let agent = store.create_account(context, account).await.unwrap().id;
         let new = NewRuntime {
             kind: RuntimeKind::AgentKey,
             id: env.runtime_id(),
             token: SecretHash([2; 32]),
-            proof: Proof::Owner { tenant, agent },
+            proof: PairingProof::Owner { tenant, agent },
             device_name: None,
             labels: json("{}"),
         };
@@ -89,12 +89,12 @@ impl World {
         world
     }
 
-    pub(crate) fn context(&self, actor: &str) -> Context {
-        Context::new(self.tenant, actor, self.env.now())
+    pub(crate) fn context(&self, actor: &str) -> WriteContext {
+        WriteContext::new(self.tenant, actor, self.env.now())
     }
 
-    pub(crate) fn by(&self) -> Worker {
-        Worker { runtime: self.runtime, epoch: Some(1) }
+    pub(crate) fn by(&self) -> WorkerRef {
+        WorkerRef { runtime: self.runtime, epoch: Some(1) }
     }
 
     async fn open(&self, id: ChannelId, runtime: Option<RuntimeId>, resume: SecretHash) {
@@ -121,7 +121,7 @@ impl World {
         NewRun {
             callback: None,
             push: None,
-            budget: Budget::default(),
+            budget: QuotaBudget::default(),
             ttl: 8,
             follow: Some(NewFollow { channel: self.engine, message: "msg".to_owned() }),
             id: self.env.run_id(),
@@ -136,7 +136,11 @@ impl World {
             workspace_root: None,
             sandbox: None,
             priority: 0,
-            limits: Limits { max_attempts: 1, timeout: Duration::from_secs(60), queue_ttl: Duration::from_secs(600) },
+            limits: RunLimits {
+                max_attempts: 1,
+                timeout: Duration::from_secs(60),
+                queue_ttl: Duration::from_secs(600),
+            },
             trace_id: None,
             idempotency_key: None,
             request_digest: [0; 16],
@@ -165,7 +169,7 @@ impl World {
             id: self.env.permission_id(),
             run,
             tool: tool.to_owned(),
-            subject: Subject::of(tool, &input, None, &[]),
+            subject: PermissionSubject::of(tool, &input, None, &[]),
             input,
             cwd: None,
             paths: Vec::new(),
@@ -180,9 +184,15 @@ impl World {
         }
     }
 
-    fn decision(&self, approved: bool, scope: Scope) -> NewDecision {
-        let decision =
-            Decision { approved, scope, tool_pattern: None, until: None, this_channel_only: false, comment: None };
+    fn decision(&self, approved: bool, scope: DecisionScope) -> NewDecision {
+        let decision = ApprovalDecision {
+            approved,
+            scope,
+            tool_pattern: None,
+            until: None,
+            this_channel_only: false,
+            comment: None,
+        };
         NewDecision { decision, grant: self.env.grant_id(), via: "rest".to_owned(), from: None }
     }
 
@@ -214,16 +224,16 @@ async fn a_risky_step_waits_for_one_person_and_the_next_is_covered() {
         let new = world.permission(run, "bash");
         let prm = new.id;
         let asked = world.store.request_permission(world.by(), new.clone(), LEASE, world.env.now()).await.unwrap();
-        assert_eq!((asked.id, asked.state, asked.epoch), (prm, State::Pending, 1));
+        assert_eq!((asked.id, asked.state, asked.epoch), (prm, PermissionState::Pending, 1));
         // Asked again without a name: the same question.
         let again = NewPermission { id: world.env.permission_id(), ..new.clone() };
         assert_eq!(world.store.request_permission(world.by(), again, LEASE, world.env.now()).await.unwrap(), asked);
         let waiting = world.store.run(world.tenant, run).await.unwrap();
-        assert_eq!(waiting.state.waiting(), Some(Waiting::Approval));
+        assert_eq!(waiting.state.waiting(), Some(WaitReason::Approval));
         assert_eq!(world.store.pending_permissions(world.tenant).await, Ok(1));
 
         world.env.advance(Duration::from_secs(10));
-        let decision = world.decision(true, Scope::Run);
+        let decision = world.decision(true, DecisionScope::Run);
         let context = world.context("key:owner");
         let decided = world.store.decide_permission(context.clone(), prm, decision.clone()).await.unwrap();
         assert_eq!(world.store.decide_permission(context, prm, decision.clone()).await.unwrap(), decided);
@@ -256,7 +266,7 @@ async fn a_risky_step_waits_for_one_person_and_the_next_is_covered() {
         let covered = NewPermission { id: world.env.permission_id(), ..new };
         let covered = world.store.request_permission(world.by(), covered, LEASE, world.env.now()).await.unwrap();
         let by = covered.settled.map(|settled| settled.by);
-        assert_eq!((covered.state, by), (State::Approved, Some(format!("grant:{}", decision.grant))));
+        assert_eq!((covered.state, by), (PermissionState::Approved, Some(format!("grant:{}", decision.grant))));
         assert_eq!(
             world.frames(worker).await,
             [
@@ -293,7 +303,7 @@ async fn nobody_answers_in_time_and_the_run_ends() {
             [Frame::Execute { run, epoch: 1 }, Frame::Permission { permission: first_id }, Frame::Cancel { run },]
         );
         let cancelled = world.store.permission(world.tenant, second_id).await.unwrap();
-        assert_eq!(cancelled.state, State::Cancelled);
+        assert_eq!(cancelled.state, PermissionState::Cancelled);
         let failed = world.store.run(world.tenant, run).await.unwrap();
         assert_eq!(failed.result.unwrap().get(), r#"{"error":"The run failed.","code":"permission_denied"}"#);
     }
@@ -303,23 +313,29 @@ async fn nobody_answers_in_time_and_the_run_ends() {
 async fn a_worker_asks_its_engine_and_its_caller() {
     for world in World::all().await {
         let run = world.claimed().await;
-        let what = AskWhat::Tool { tool: "search".to_owned(), arguments: json(r#"{"q":"x"}"#) };
-        let new = NewAsk { id: world.env.ask_id(), run, what, request: None, expires_at: None };
-        let call = world.store.ask(world.by(), new, LEASE, world.env.now()).await.unwrap().id;
-        let what = AskWhat::Input { prompt: "Which one?".to_owned(), parts: None };
-        let new = NewAsk { id: world.env.ask_id(), run, what, request: Some("q".to_owned()), expires_at: None };
-        let question = world.store.ask(world.by(), new, LEASE, world.env.now()).await.unwrap().id;
+        let what = WorkerRequestKind::Tool { tool: "search".to_owned(), arguments: json(r#"{"q":"x"}"#) };
+        let new = NewWorkerRequest { id: world.env.worker_request_id(), run, what, request: None, expires_at: None };
+        let call = world.store.create_worker_request(world.by(), new, LEASE, world.env.now()).await.unwrap().id;
+        let what = WorkerRequestKind::Input { prompt: "Which one?".to_owned(), parts: None };
+        let new = NewWorkerRequest {
+            id: world.env.worker_request_id(),
+            run,
+            what,
+            request: Some("q".to_owned()),
+            expires_at: None,
+        };
+        let question = world.store.create_worker_request(world.by(), new, LEASE, world.env.now()).await.unwrap().id;
 
-        let stranger = world.store.answer_tool(world.context("key:other"), call, json("1")).await;
+        let stranger = world.store.answer_tool_call(world.context("key:other"), call, json("1")).await;
         assert_eq!(stranger, Err(Error::NotFound));
         let answered =
-            world.store.answer_tool(world.context("key:engine"), call, json(r#"{"ok":true}"#)).await.unwrap();
+            world.store.answer_tool_call(world.context("key:engine"), call, json(r#"{"ok":true}"#)).await.unwrap();
         assert_eq!(answered.answer, Some(json(r#"{"ok":true}"#)));
         let parts = json(r#"[{"text":"the first"}]"#);
         let input =
             |key| NewInput { id: world.env.input_id(), run, parts: parts.clone(), message: None, answers: None, key };
         let given = world.store.add_input(world.context("key:engine"), input(Some([1; 16]))).await.unwrap();
-        assert_eq!((given.ask, given.status), (Some(question), Status::Running));
+        assert_eq!((given.ask, given.status), (Some(question), RunStatus::Running));
         let again = world.store.add_input(world.context("key:engine"), input(Some([1; 16]))).await.unwrap();
         assert_eq!(again, given);
         let more = world.store.add_input(world.context("key:engine"), input(None)).await.unwrap();
@@ -358,7 +374,7 @@ async fn a_report_that_comes_twice_is_heard_once() {
         let progress = |source, seq| NewProgress {
             events: vec![NewEvent { kind: EventKind::TaskChunk, data: json(r#""x""#) }],
             usage: None,
-            report: Some(Report { source, seq }),
+            report: Some(ReportKey { source, seq }),
         };
         let over = Some(world.worker);
         for (source, seq, last_seq) in
@@ -385,8 +401,8 @@ async fn a_new_channel_takes_over_what_its_worker_knows_of() {
         // The cancellation is told on the new channel; nobody knows of the other run, so it waits again.
         assert_eq!(world.frames(next).await, [Frame::Cancel { run: known }, Frame::Cancel { run: unknown }]);
         let back = world.store.run(world.tenant, unknown).await.unwrap();
-        assert_eq!((back.state.status(), back.state.attempt, back.channel), (Status::Pending, 0, Some(next)));
-        let old = Resume {
+        assert_eq!((back.state.status(), back.state.attempt, back.channel), (RunStatus::Pending, 0, Some(next)));
+        let old = ChannelResume {
             channel: world.worker,
             token: SecretHash([3; 32]),
             fresh: SecretHash([6; 32]),
@@ -411,10 +427,10 @@ async fn a_run_whose_limits_the_worker_does_not_enforce_is_never_claimed() {
         let claim = async |enforces| {
             world.store.claim(world.runtime, Some(world.worker), enforces, LEASE, world.env.now()).await.unwrap()
         };
-        assert_eq!(claim(vec![Limit::NoNetwork]).await, None);
+        assert_eq!(claim(vec![SandboxLimit::NoNetwork]).await, None);
         assert_eq!(world.frames(world.worker).await, []);
         let ended = world.store.run(world.tenant, run).await.unwrap();
-        assert_eq!((ended.state.status(), ended.state.epoch, ended.runtime), (Status::Failed, 0, None));
+        assert_eq!((ended.state.status(), ended.state.epoch, ended.runtime), (RunStatus::Failed, 0, None));
         let result = ended.result.unwrap();
         assert!(result.get().contains("(allow_exec: false)), so nothing was started"), "{}", result.get());
         assert!(result.get().contains(r#""code":"refused""#), "{}", result.get());
@@ -422,7 +438,7 @@ async fn a_run_whose_limits_the_worker_does_not_enforce_is_never_claimed() {
         let kept = NewRun { sandbox, ..world.new_run() };
         let run = kept.id;
         world.store.create_run(world.context("key:engine"), kept).await.unwrap();
-        assert_eq!(claim(vec![Limit::NoExec]).await.unwrap().run.id, run);
+        assert_eq!(claim(vec![SandboxLimit::NoExec]).await.unwrap().run.id, run);
         assert_eq!(world.frames(world.worker).await, [Frame::Execute { run, epoch: 1 }]);
     }
 }
@@ -444,7 +460,7 @@ async fn a_peer_that_is_away_too_long_is_told_what_it_missed() {
         assert_eq!(frames.frames.first(), Some(&(6, Frame::Event { run, seq: 6 })));
         assert_eq!(i64::try_from(frames.frames.len()), Ok(MAX_FRAMES));
 
-        let resume = Resume {
+        let resume = ChannelResume {
             channel: world.engine,
             token: SecretHash([4; 32]),
             fresh: SecretHash([7; 32]),
@@ -459,7 +475,7 @@ async fn a_peer_that_is_away_too_long_is_told_what_it_missed() {
         let channel = world.store.channel(world.tenant, world.engine).await.unwrap();
         assert_eq!((channel.floor, channel.head), (MAX_FRAMES + 5, MAX_FRAMES + 5));
 
-        let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+        let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
         world.store.finish(world.by(), run, outcome, None, world.env.now()).await.unwrap();
         assert_eq!(world.store.follows(world.engine).await.unwrap().len(), 1);
         world.store.push_events(world.engine, run, i64::MAX, 10).await.unwrap();
@@ -482,17 +498,17 @@ async fn hints_name_channels_and_runs_whose_questions_were_settled() {
         };
 
         let run = world.claimed().await;
-        assert!(take().await.contains(&Woken::Channel(world.worker)));
+        assert!(take().await.contains(&WakeHint::Channel(world.worker)));
         let new = world.permission(run, "bash");
         let prm = new.id;
         world.store.request_permission(world.by(), new, LEASE, world.env.now()).await.unwrap();
-        let tenant = Woken::Tenant(world.tenant);
-        assert_eq!(take().await, [Woken::Run(run), tenant, Woken::Channel(world.worker)]);
-        let decision = world.decision(false, Scope::Once);
+        let tenant = WakeHint::Tenant(world.tenant);
+        assert_eq!(take().await, [WakeHint::Run(run), tenant, WakeHint::Channel(world.worker)]);
+        let decision = world.decision(false, DecisionScope::Once);
         world.store.decide_permission(world.context("key:owner"), prm, decision).await.unwrap();
-        assert_eq!(take().await, [Woken::Run(run), tenant, Woken::Channel(world.worker), Woken::Asked(run)]);
+        assert_eq!(take().await, [WakeHint::Run(run), tenant, WakeHint::Channel(world.worker), WakeHint::Asked(run)]);
         let close = world.store.close_channel(world.context("key:engine"), world.engine, "gone");
         assert_eq!(close.await.unwrap().reason.as_deref(), Some("gone"));
-        assert_eq!(take().await, [tenant, Woken::Channel(world.engine)]);
+        assert_eq!(take().await, [tenant, WakeHint::Channel(world.engine)]);
     }
 }

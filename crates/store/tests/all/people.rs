@@ -5,32 +5,32 @@ use std::time::Duration;
 use attache_protocol::{
     DeliveryId, KeyId, RunId, Timestamp, UserId,
     rules::{
-        quota::{Account, Day, Exceeded, Limits, Measure, Spend},
-        run::Status,
+        quota::{ExceededLimit, QuotaAccount, QuotaLimits, QuotaMeasure, Spend, UtcDay},
+        run::RunStatus,
     },
     secret::SecretHash,
     wire::{delivery::DeliveryState, key::Role},
 };
 use attache_store::{
-    Context, Error, MAX_REFUSED, Woken,
+    Error, MAX_REFUSED, WakeHint, WriteContext,
     record::{
-        Created, Credential, KeyKind, NewKey, NewProgress, NewRun, Opening, Outcome, Retention,
+        KeyKind, NewKey, NewProgress, NewRun, Retention, RunCreation, RunResult, SessionOpening, StoredCredential,
         channel::Frame,
-        delivery::{Attempt, Callback, Delivery, DeliveryFilter, Next},
-        people::{NewUser, User, UserPatch, UserRef},
-        spending::{Quota, Target, Usage},
+        delivery::{AttemptDecision, DeliveryAttempt, DeliveryFilter, DeliveryRecord, RunCallback},
+        quota::{DailyUsage, QuotaRecord, QuotaTarget},
+        user::{NewUser, UserPatch, UserRecord, UserRef},
     },
 };
 
 use crate::peers::{LEASE, World, json};
 
 const URL: &str = "http://127.0.0.1:9/hook";
-const TENANT: Target = Target { user: None, agent: None };
+const TENANT: QuotaTarget = QuotaTarget { user: None, agent: None };
 
 // === impl World ===
 
 impl World {
-    async fn user(&self, name: &str, role: Role) -> User {
+    async fn user(&self, name: &str, role: Role) -> UserRecord {
         let new = NewUser { id: self.env.user_id(), name: name.to_owned(), role, password: None };
         self.store.create_user(self.context("key:owner"), new).await.unwrap()
     }
@@ -38,7 +38,7 @@ impl World {
     async fn key(&self, user: UserId, kind: KeyKind, secret: u8) -> KeyId {
         let new = NewKey {
             id: self.env.key_id(),
-            opening: (kind == KeyKind::Session).then(Opening::default),
+            opening: (kind == KeyKind::Session).then(SessionOpening::default),
             agent: None,
             name: format!("key {secret}"),
             role: Role::Admin,
@@ -52,7 +52,7 @@ impl World {
 
     pub(crate) async fn queue(&self, new: NewRun) -> Result<RunId, Error> {
         let created = self.store.create_run(self.context("key:owner"), new).await?;
-        let (Created::New(run) | Created::Existing(run)) = created;
+        let (RunCreation::New(run) | RunCreation::Existing(run)) = created;
         Ok(run.id)
     }
 
@@ -67,30 +67,30 @@ impl World {
         claimed.map(|claimed| claimed.run.id)
     }
 
-    async fn used(&self, run: RunId, usage: &str) -> Status {
+    async fn used(&self, run: RunId, usage: &str) -> RunStatus {
         let progress = NewProgress { usage: Some(json(usage)), ..NewProgress::default() };
         self.store.progress(self.by(), run, progress, LEASE, self.env.now()).await.unwrap()
     }
 
-    async fn complete(&self, run: RunId, usage: Option<&str>) -> Status {
-        let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+    async fn complete(&self, run: RunId, usage: Option<&str>) -> RunStatus {
+        let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
         self.store.finish(self.by(), run, outcome, usage.map(json), self.env.now()).await.unwrap()
     }
 
-    async fn limit(&self, limits: Limits) {
+    async fn limit(&self, limits: QuotaLimits) {
         self.store.set_quota(self.context("key:owner"), TENANT, limits).await.unwrap();
     }
 
     /// The account of the whole tenant on the day of now.
-    async fn account(&self) -> Account {
+    async fn account(&self) -> QuotaAccount {
         let quotas = self.store.quotas(self.tenant, self.env.now()).await.unwrap();
-        let [Quota { target: TENANT, account, .. }] = quotas.as_slice() else { panic!("{quotas:?}") };
+        let [QuotaRecord { target: TENANT, account, .. }] = quotas.as_slice() else { panic!("{quotas:?}") };
         *account
     }
 
-    async fn tried(&self, delivery: DeliveryId, number: i64, next: Next) -> Delivery {
-        let error = (next != Next::Delivered).then(|| "refused".to_owned());
-        let attempt = Attempt { at: self.env.now(), status: None, error };
+    async fn tried(&self, delivery: DeliveryId, number: i64, next: AttemptDecision) -> DeliveryRecord {
+        let error = (next != AttemptDecision::Delivered).then(|| "refused".to_owned());
+        let attempt = DeliveryAttempt { at: self.env.now(), status: None, error };
         self.store.record_attempt(delivery, number, attempt, next).await.unwrap()
     }
 
@@ -100,8 +100,8 @@ impl World {
     }
 }
 
-fn calls(calls: u64) -> Limits {
-    Limits { calls: Some(calls), ..Limits::default() }
+fn calls(calls: u64) -> QuotaLimits {
+    QuotaLimits { calls: Some(calls), ..QuotaLimits::default() }
 }
 
 fn spend(calls: u64, tokens: u64) -> Spend {
@@ -112,12 +112,12 @@ fn spend(calls: u64, tokens: u64) -> Spend {
 async fn a_quota_that_became_smaller_refuses_the_oldest_run_at_its_claim() {
     for world in World::all().await {
         world.limit(calls(2)).await;
-        let callback = Some(Callback { url: URL.to_owned(), approvals: false });
+        let callback = Some(RunCallback { url: URL.to_owned(), approvals: false });
         let first = world.queue(NewRun { callback, ..world.new_run() }).await.unwrap();
         let second = world.one_more().await.unwrap();
-        let today = Day::of(world.env.now());
-        let exceeded = Exceeded {
-            measure: Measure::Calls,
+        let today = UtcDay::of(world.env.now());
+        let exceeded = ExceededLimit {
+            measure: QuotaMeasure::Calls,
             line: Some(0),
             limit: 2,
             spent: 0,
@@ -130,18 +130,18 @@ async fn a_quota_that_became_smaller_refuses_the_oldest_run_at_its_claim() {
         let head = world.head().await;
         assert_eq!(world.claim().await, Some(second));
         let refused = world.store.run(world.tenant, first).await.unwrap();
-        assert_eq!((refused.state.status(), refused.state.epoch), (Status::Failed, 0));
+        assert_eq!((refused.state.status(), refused.state.epoch), (RunStatus::Failed, 0));
         assert_eq!(
             refused.result.unwrap().get(),
-            format!(r#"{{"error":"{}","code":"quota_exceeded"}}"#, Exceeded { limit: 1, ..exceeded })
+            format!(r#"{{"error":"{}","code":"quota_exceeded"}}"#, ExceededLimit { limit: 1, ..exceeded })
         );
         assert_eq!(world.log(head).await[0], r#"system task.failed {"code":"quota_exceeded"}"#);
         // It counts nowhere, but whoever waits for it is told.
-        assert_eq!(world.account().await, Account { day: today, spent: spend(0, 0), held: spend(1, 0) });
+        assert_eq!(world.account().await, QuotaAccount { day: today, spent: spend(0, 0), held: spend(1, 0) });
         assert_eq!(world.store.usage(world.tenant, today, today).await, Ok(Vec::new()));
         assert_eq!(world.due().await, [DeliveryId::of_run(first)]);
         world.complete(second, None).await;
-        assert_eq!(world.account().await, Account { day: today, spent: spend(1, 0), held: spend(0, 0) });
+        assert_eq!(world.account().await, QuotaAccount { day: today, spent: spend(1, 0), held: spend(0, 0) });
     }
 }
 
@@ -163,23 +163,23 @@ async fn a_claim_ends_only_so_many_runs_without_room() {
 #[tokio::test]
 async fn a_report_over_the_limit_stops_the_run_and_tells_the_worker() {
     for world in World::all().await {
-        world.limit(Limits { tokens: Some(15_000), ..Limits::default() }).await;
+        world.limit(QuotaLimits { tokens: Some(15_000), ..QuotaLimits::default() }).await;
         let run = world.one_more().await.unwrap();
         assert_eq!(world.account().await.held, spend(1, 10_000));
         assert_eq!(world.claim().await, Some(run));
         // One step ahead of what is used, as far as there is room.
-        assert_eq!(world.used(run, r#"{"tokens":8000}"#).await, Status::Running);
+        assert_eq!(world.used(run, r#"{"tokens":8000}"#).await, RunStatus::Running);
         assert_eq!(world.account().await.held, spend(1, 15_000));
-        assert_eq!(world.used(run, r#"{"tokens":15000}"#).await, Status::Running);
+        assert_eq!(world.used(run, r#"{"tokens":15000}"#).await, RunStatus::Running);
         let head = world.head().await;
-        assert_eq!(world.used(run, r#"{"tokens":15001,"cost_usd":0.25}"#).await, Status::Failed);
+        assert_eq!(world.used(run, r#"{"tokens":15001,"cost_usd":0.25}"#).await, RunStatus::Failed);
         assert_eq!(world.log(head).await, [r#"system task.failed {"code":"quota_exceeded"}"#]);
         let frames = world.frames(world.worker).await;
         assert_eq!(frames, [Frame::Execute { run, epoch: 1 }, Frame::Cancel { run }]);
-        let today = Day::of(world.env.now());
+        let today = UtcDay::of(world.env.now());
         let spent = Spend { micro_usd: 250_000, ..spend(1, 15_001) };
-        assert_eq!(world.account().await, Account { day: today, spent, held: Spend::default() });
-        let used = Usage {
+        assert_eq!(world.account().await, QuotaAccount { day: today, spent, held: Spend::default() });
+        let used = DailyUsage {
             day: today,
             user: None,
             agent: world.agent,
@@ -201,20 +201,20 @@ async fn a_report_over_the_limit_stops_the_run_and_tells_the_worker() {
 async fn a_run_belongs_to_the_day_on_which_it_was_queued() {
     for world in World::all().await {
         world.limit(calls(1)).await;
-        let today = Day::of(world.env.now());
-        let tomorrow = Day(today.0 + 1);
+        let today = UtcDay::of(world.env.now());
+        let tomorrow = UtcDay(today.0 + 1);
         let run = world.one_more().await.unwrap();
         assert_eq!(world.claim().await, Some(run));
         world.env.advance(tomorrow.begins_at().since(world.env.now()) - Duration::from_millis(1));
         assert!(matches!(world.one_more().await, Err(Error::QuotaExceeded { .. })));
         world.env.advance(Duration::from_millis(1));
         // A new day is empty; the run still holds its part of the old one, and settles there.
-        assert_eq!(world.account().await, Account::new(tomorrow));
+        assert_eq!(world.account().await, QuotaAccount::new(tomorrow));
         world.one_more().await.unwrap();
         world.complete(run, Some(r#"{"tokens":7}"#)).await;
-        assert_eq!(world.account().await, Account { held: spend(1, 0), ..Account::new(tomorrow) });
+        assert_eq!(world.account().await, QuotaAccount { held: spend(1, 0), ..QuotaAccount::new(tomorrow) });
         let quotas = world.store.quotas(world.tenant, today.begins_at()).await.unwrap();
-        assert_eq!(quotas[0].account, Account { spent: spend(1, 7), ..Account::new(today) });
+        assert_eq!(quotas[0].account, QuotaAccount { spent: spend(1, 7), ..QuotaAccount::new(today) });
         let used = world.store.usage(world.tenant, today, tomorrow).await.unwrap();
         assert_eq!(used.iter().map(|usage| (usage.day, usage.tokens)).collect::<Vec<_>>(), [(today, 7)]);
     }
@@ -227,27 +227,28 @@ async fn a_run_falls_under_the_quotas_of_its_tenant_its_user_its_agent_and_both(
         let agent = Some(world.agent);
         for (target, limit) in [
             (TENANT, 9),
-            (Target { user: Some(ada), agent: None }, 8),
-            (Target { user: None, agent }, 7),
-            (Target { user: Some(ada), agent }, 0),
+            (QuotaTarget { user: Some(ada), agent: None }, 8),
+            (QuotaTarget { user: None, agent }, 7),
+            (QuotaTarget { user: Some(ada), agent }, 0),
         ] {
             world.store.set_quota(world.context("key:owner"), target, calls(limit)).await.unwrap();
         }
         let with = |user| world.context("key:owner").for_user(user);
         let refused = world.store.create_run(with(Some(ada)), world.new_run()).await;
         let Err(Error::QuotaExceeded { target, exceeded }) = refused else { panic!("{refused:?}") };
-        assert_eq!((target, exceeded.line), (Target { user: Some(ada), agent }, Some(3)));
+        assert_eq!((target, exceeded.line), (QuotaTarget { user: Some(ada), agent }, Some(3)));
         world.store.create_run(with(Some(bob)), world.new_run()).await.unwrap();
         world.store.create_run(with(None), world.new_run()).await.unwrap();
         let quotas = world.store.quotas(world.tenant, world.env.now()).await.unwrap();
-        let held: Vec<(Target, u64)> = quotas.iter().map(|quota| (quota.target, quota.account.held.calls)).collect();
+        let held: Vec<(QuotaTarget, u64)> =
+            quotas.iter().map(|quota| (quota.target, quota.account.held.calls)).collect();
         assert_eq!(
             held,
             [
                 (TENANT, 2),
-                (Target { user: None, agent }, 2),
-                (Target { user: Some(ada), agent: None }, 0),
-                (Target { user: Some(ada), agent }, 0),
+                (QuotaTarget { user: None, agent }, 2),
+                (QuotaTarget { user: Some(ada), agent: None }, 0),
+                (QuotaTarget { user: Some(ada), agent }, 0),
             ]
         );
     }
@@ -256,34 +257,34 @@ async fn a_run_falls_under_the_quotas_of_its_tenant_its_user_its_agent_and_both(
 #[tokio::test]
 async fn what_was_delivered_can_be_sent_again_and_attempts_go_on_counting() {
     for world in World::all().await {
-        let callback = Some(Callback { url: URL.to_owned(), approvals: true });
+        let callback = Some(RunCallback { url: URL.to_owned(), approvals: true });
         let run = world.queue(NewRun { callback, ..world.new_run() }).await.unwrap();
         world.store.cancel_run(world.context("key:owner"), run, None).await.unwrap();
         let (id, at) = (DeliveryId::of_run(run), world.env.now());
-        let made = Delivery::due(world.tenant, run, None, URL.to_owned(), at);
+        let made = DeliveryRecord::due(world.tenant, run, None, URL.to_owned(), at);
         assert_eq!(world.store.delivery(world.tenant, id).await, Ok(made));
         let head = world.head().await;
 
         let later = at.plus(Duration::from_secs(5));
-        let first = world.tried(id, 1, Next::RetryAt(later)).await;
+        let first = world.tried(id, 1, AttemptDecision::RetryAt(later)).await;
         assert_eq!((first.state, first.attempts, first.next_at), (DeliveryState::Pending, 1, Some(later)));
-        assert_eq!(world.tried(id, 1, Next::GiveUp).await, first);
-        assert_eq!(world.tried(id, 3, Next::GiveUp).await, first);
+        assert_eq!(world.tried(id, 1, AttemptDecision::GiveUp).await, first);
+        assert_eq!(world.tried(id, 3, AttemptDecision::GiveUp).await, first);
         assert_eq!(world.due().await, []);
         world.env.advance(Duration::from_secs(5));
         assert_eq!(world.due().await, [id]);
-        let second = world.tried(id, 2, Next::Delivered).await;
+        let second = world.tried(id, 2, AttemptDecision::Delivered).await;
         assert_eq!((second.state, second.next_at), (DeliveryState::Delivered, None));
         assert_eq!(second.delivered_at, Some(world.env.now()));
         // None follows an acknowledgement that was kept.
-        assert_eq!(world.tried(id, 3, Next::Delivered).await, second);
+        assert_eq!(world.tried(id, 3, AttemptDecision::Delivered).await, second);
 
         world.env.advance(Duration::from_secs(1));
         let resent = world.store.resend_delivery(world.context("key:owner"), id).await.unwrap();
-        let due = Delivery { state: DeliveryState::Pending, next_at: Some(world.env.now()), ..second.clone() };
+        let due = DeliveryRecord { state: DeliveryState::Pending, next_at: Some(world.env.now()), ..second.clone() };
         assert_eq!(resent, due);
         assert_eq!(world.due().await, [id]);
-        let third = world.tried(id, 3, Next::GiveUp).await;
+        let third = world.tried(id, 3, AttemptDecision::GiveUp).await;
         assert_eq!((third.state, third.delivered_at), (DeliveryState::Failed, second.delivered_at));
         let ids = format!(r#""delivery_id":"{id}","task_run_id":"{run}""#);
         assert_eq!(
@@ -301,18 +302,18 @@ async fn what_was_delivered_can_be_sent_again_and_attempts_go_on_counting() {
 async fn a_hint_follows_when_a_delivery_is_due() {
     for world in World::all().await {
         let (told, heard) = std::sync::mpsc::channel();
-        world.store.on_wake(Box::new(move |woken| told.send(woken.contains(&Woken::Deliveries)).unwrap()));
+        world.store.on_wake(Box::new(move |woken| told.send(woken.contains(&WakeHint::Deliveries)).unwrap()));
         // Hints follow the answer, and everything of one write comes before the next one.
         let last = async || {
             world.store.ping().await.unwrap();
             heard.try_iter().last()
         };
-        let callback = Some(Callback { url: URL.to_owned(), approvals: false });
+        let callback = Some(RunCallback { url: URL.to_owned(), approvals: false });
         let run = world.queue(NewRun { callback, ..world.new_run() }).await.unwrap();
         assert_eq!(last().await, Some(false));
         world.store.cancel_run(world.context("key:owner"), run, None).await.unwrap();
         assert_eq!(last().await, Some(true));
-        world.tried(DeliveryId::of_run(run), 1, Next::Delivered).await;
+        world.tried(DeliveryId::of_run(run), 1, AttemptDecision::Delivered).await;
         world.store.resend_delivery(world.context("key:owner"), DeliveryId::of_run(run)).await.unwrap();
         assert_eq!(last().await, Some(true));
     }
@@ -321,7 +322,7 @@ async fn a_hint_follows_when_a_delivery_is_due() {
 #[tokio::test]
 async fn retention_takes_old_deliveries_that_nobody_waits_for() {
     for world in World::all().await {
-        let callback = Some(Callback { url: URL.to_owned(), approvals: false });
+        let callback = Some(RunCallback { url: URL.to_owned(), approvals: false });
         let mut made = Vec::new();
         for _ in 0..3 {
             let run = world.queue(NewRun { callback: callback.clone(), ..world.new_run() }).await.unwrap();
@@ -330,8 +331,8 @@ async fn retention_takes_old_deliveries_that_nobody_waits_for() {
             world.env.advance(Duration::from_secs(1));
         }
         let [delivered, waiting, newest] = made[..] else { panic!("{made:?}") };
-        world.tried(delivered, 1, Next::Delivered).await;
-        world.tried(newest, 1, Next::GiveUp).await;
+        world.tried(delivered, 1, AttemptDecision::Delivered).await;
+        world.tried(newest, 1, AttemptDecision::GiveUp).await;
         let log_before = world.env.now().minus(Duration::from_secs(1));
         world
             .store
@@ -349,7 +350,7 @@ async fn retention_takes_old_deliveries_that_nobody_waits_for() {
             })
             .await
             .unwrap();
-        let page = attache_store::record::Page { limit: 10, cursor: None };
+        let page = attache_store::record::Pagination { limit: 10, cursor: None };
         let left = world.store.deliveries(world.tenant, DeliveryFilter::default(), page).await.unwrap().items;
         assert_eq!(left.iter().map(|delivery| delivery.id).collect::<Vec<_>>(), [newest, waiting]);
         assert_eq!(world.store.delivery(world.tenant, delivered).await, Err(Error::NotFound));
@@ -364,7 +365,7 @@ async fn a_permission_that_waits_for_a_person_tells_a_webhook() {
         let mut new = world.permission(run, "bash");
         new.notify = Some(URL.to_owned());
         let permission = world.store.request_permission(world.by(), new, LEASE, world.env.now()).await.unwrap().id;
-        let told = Delivery::due(world.tenant, run, Some(permission), URL.to_owned(), world.env.now());
+        let told = DeliveryRecord::due(world.tenant, run, Some(permission), URL.to_owned(), world.env.now());
         assert_eq!(world.store.due_deliveries(world.env.now(), 10).await, Ok(vec![told]));
     }
 }
@@ -380,7 +381,7 @@ async fn removing_a_user_revokes_their_keys_in_order_of_creation() {
         let last = world.key(user.id, KeyKind::Api, 14).await;
         world.store.revoke_key(world.context("key:owner"), revoked).await.unwrap();
         // A key is worth no more than its user.
-        let credential = |key, role, revoked| Credential::Key {
+        let credential = |key, role, revoked| StoredCredential::Key {
             tenant: world.tenant,
             key,
             user: Some(user.id),
@@ -396,7 +397,7 @@ async fn removing_a_user_revokes_their_keys_in_order_of_creation() {
         assert_eq!(world.store.key_credential(first).await, Ok(Some(worth)));
         let head = world.head().await;
         let removed = world.store.remove_user(world.context("key:owner"), UserRef::Name("bob".to_owned())).await;
-        let gone = User { removed_at: Some(world.env.now()), ..user.clone() };
+        let gone = UserRecord { removed_at: Some(world.env.now()), ..user.clone() };
         assert_eq!(removed, Ok(gone.clone()));
         assert_eq!(world.store.remove_user(world.context("key:owner"), UserRef::Id(user.id)).await, Ok(gone));
         assert_eq!(
@@ -410,7 +411,7 @@ async fn removing_a_user_revokes_their_keys_in_order_of_creation() {
         );
         for secret in 11..=14 {
             let seen = world.store.credential(SecretHash([secret; 32])).await.unwrap();
-            assert!(matches!(seen, Some(Credential::Key { revoked: true, .. })), "{seen:?}");
+            assert!(matches!(seen, Some(StoredCredential::Key { revoked: true, .. })), "{seen:?}");
         }
         // The name is free again, and the last owner stays.
         world.user("bob", Role::Viewer).await;
@@ -426,7 +427,8 @@ async fn a_session_ends_with_its_opener_and_never_outlives_it() {
         let end = world.env.now().plus(Duration::from_secs(20));
         let new = |opener: Option<KeyId>, secret: u8, expires_at| NewKey {
             id: world.env.key_id(),
-            opening: opener.map(|opener| Opening { opener: Some(opener), address: Some("192.0.2.1".to_owned()) }),
+            opening: opener
+                .map(|opener| SessionOpening { opener: Some(opener), address: Some("192.0.2.1".to_owned()) }),
             agent: None,
             name: "console".to_owned(),
             role: Role::Admin,
@@ -461,7 +463,7 @@ async fn a_session_ends_with_its_opener_and_never_outlives_it() {
         );
         for session in [first.id, second.id] {
             let seen = world.store.key_credential(session).await.unwrap();
-            assert!(matches!(seen, Some(Credential::Key { revoked: true, .. })), "{seen:?}");
+            assert!(matches!(seen, Some(StoredCredential::Key { revoked: true, .. })), "{seen:?}");
         }
         // An opener whose time is over opens nothing either.
         let short = create(new(None, 35, Some(end))).await.unwrap();
@@ -479,7 +481,7 @@ async fn a_new_password_ends_the_other_sessions_of_its_user() {
         let head = world.head().await;
         let password = Some(attache_protocol::Secret::new("$argon2id$new".to_owned()));
         let patch = UserPatch { password, ..UserPatch::default() };
-        let context: Context = world.context("key:owner");
+        let context: WriteContext = world.context("key:owner");
         world.store.update_user(context, UserRef::Id(user), patch, Some(kept)).await.unwrap();
         let rows = [
             format!(r#"key:owner session.ended {{"session_id":"{ended}"}}"#),
@@ -488,7 +490,7 @@ async fn a_new_password_ends_the_other_sessions_of_its_user() {
         assert_eq!(world.log(head).await, rows);
         for (key, is_revoked) in [(api, false), (kept, false), (ended, true)] {
             let seen = world.store.key_credential(key).await.unwrap();
-            assert!(matches!(seen, Some(Credential::Key { revoked, .. }) if revoked == is_revoked), "{seen:?}");
+            assert!(matches!(seen, Some(StoredCredential::Key { revoked, .. }) if revoked == is_revoked), "{seen:?}");
         }
     }
 }

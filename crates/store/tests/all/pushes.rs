@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use attache_protocol::{
     DeliveryId, RunId, Timestamp, UserId,
-    rules::run::{FailureCode, Status},
+    rules::run::{FailureCode, RunStatus},
     wire::delivery::DeliveryKind,
 };
 use attache_store::{
-    Error, MAX_PUSH_CONFIGS, Woken,
+    Error, MAX_PUSH_CONFIGS, WakeHint,
     record::{
-        NewRun, Outcome, Page, Retention,
-        ask::{AskWhat, NewAsk, NewInput},
-        delivery::{Callback, Delivery, DeliveryFilter},
-        push::{NewPushConfig, PushConfig, PushVersion},
-        task::{Of, TaskFilter, TaskState},
+        NewRun, Pagination, Retention, RunResult,
+        delivery::{DeliveryFilter, DeliveryRecord, RunCallback},
+        push::{NewPushConfig, PushConfigRecord, PushVersion},
+        task::{RunOwner, RunTaskState, TaskFilter},
+        worker_request::{NewInput, NewWorkerRequest, WorkerRequestKind},
     },
 };
 
@@ -25,20 +25,20 @@ const URL: &str = "http://127.0.0.1:9/push";
 // === impl World ===
 
 impl World {
-    async fn subscribe(&self, run: RunId, id: &str) -> Result<PushConfig, Error> {
+    async fn subscribe(&self, run: RunId, id: &str) -> Result<PushConfigRecord, Error> {
         self.store.set_push_config(self.context("key:owner"), run, config(id, URL)).await
     }
 
     /// The config and seq of every push there is, oldest first.
     async fn pushed(&self, run: RunId) -> Vec<(String, i64)> {
-        let page = Page { limit: 100, cursor: None };
+        let page = Pagination { limit: 100, cursor: None };
         let filter = DeliveryFilter { run: Some(run), state: None };
         let mut made = self.store.deliveries(self.tenant, filter, page).await.unwrap().items;
         made.reverse();
         made.into_iter().filter_map(|delivery| delivery.config.zip(delivery.seq)).collect()
     }
 
-    async fn end(&self, run: RunId, outcome: Outcome) -> Status {
+    async fn end(&self, run: RunId, outcome: RunResult) -> RunStatus {
         self.store.finish(self.by(), run, outcome, None, self.env.now()).await.unwrap()
     }
 
@@ -47,7 +47,7 @@ impl World {
     }
 
     async fn listed(&self, filter: TaskFilter) -> Vec<RunId> {
-        let page = Page { limit: 100, cursor: None };
+        let page = Pagination { limit: 100, cursor: None };
         let listed = self.store.tasks(self.tenant, filter, page).await.unwrap();
         assert_eq!((listed.total, listed.next), (listed.items.len().try_into().unwrap(), None));
         listed.items.iter().map(|item| item.run.id).collect()
@@ -58,8 +58,8 @@ fn config(id: &str, url: &str) -> NewPushConfig {
     NewPushConfig { id: id.to_owned(), url: url.to_owned(), sealed: Some(vec![0, 255]), version: PushVersion::V03 }
 }
 
-fn completed() -> Outcome {
-    Outcome::Completed { output: json("{}"), artifacts: Vec::new() }
+fn completed() -> RunResult {
+    RunResult::Completed { output: json("{}"), artifacts: Vec::new() }
 }
 
 fn pairs(expected: &[(&str, i64)]) -> Vec<(String, i64)> {
@@ -69,42 +69,42 @@ fn pairs(expected: &[(&str, i64)]) -> Vec<(String, i64)> {
 #[tokio::test]
 async fn every_subscriber_is_told_of_every_change_until_the_run_ends() {
     for world in World::all().await {
-        let callback = Some(Callback { url: URL.to_owned(), approvals: false });
+        let callback = Some(RunCallback { url: URL.to_owned(), approvals: false });
         let run = world.queue(NewRun { push: Some(config("a", URL)), callback, ..world.new_run() }).await.unwrap();
         world.subscribe(run, "b").await.unwrap();
         assert_eq!(world.pushed(run).await, []);
         assert_eq!(world.claim().await, Some(run));
         assert_eq!(world.pushed(run).await, pairs(&[("a", 2), ("b", 2)]));
         let first = world.store.delivery(world.tenant, DeliveryId::of_push(run, "a", 2)).await.unwrap();
-        let made = Delivery {
+        let made = DeliveryRecord {
             id: DeliveryId::of_push(run, "a", 2),
             kind: DeliveryKind::TaskUpdated,
             config: Some("a".to_owned()),
             seq: Some(2),
-            ..Delivery::due(world.tenant, run, None, URL.to_owned(), world.env.now())
+            ..DeliveryRecord::due(world.tenant, run, None, URL.to_owned(), world.env.now())
         };
         assert_eq!(first, made);
 
         // Somebody else speaks on the stream: what only informs is nobody's change.
         world.store.remove_push_config(world.context("key:owner"), run, "a").await.unwrap();
-        let ask = NewAsk {
-            id: world.env.ask_id(),
+        let ask = NewWorkerRequest {
+            id: world.env.worker_request_id(),
             run,
-            what: AskWhat::Input { prompt: "Which?".to_owned(), parts: None },
+            what: WorkerRequestKind::Input { prompt: "Which?".to_owned(), parts: None },
             request: None,
             expires_at: None,
         };
-        world.store.ask(world.by(), ask, LEASE, world.env.now()).await.unwrap();
+        world.store.create_worker_request(world.by(), ask, LEASE, world.env.now()).await.unwrap();
         assert_eq!(world.pushed(run).await, pairs(&[("a", 2), ("b", 2), ("b", 5)]));
         let elsewhere = "https://example.com/";
         world.store.set_push_config(world.context("key:owner"), run, config("b", elsewhere)).await.unwrap();
-        assert_eq!(world.end(run, completed()).await, Status::Completed);
+        assert_eq!(world.end(run, completed()).await, RunStatus::Completed);
         assert_eq!(world.pushed(run).await, pairs(&[("a", 2), ("b", 2), ("b", 5), ("b", 6)]));
         let last = world.store.delivery(world.tenant, DeliveryId::of_push(run, "b", 6)).await.unwrap();
         assert_eq!(last.url, elsewhere);
         // The callback comes after them, and nothing comes after the end.
         world.subscribe(run, "c").await.unwrap();
-        let page = Page { limit: 1, cursor: None };
+        let page = Pagination { limit: 1, cursor: None };
         let newest = world.store.deliveries(world.tenant, DeliveryFilter::default(), page).await.unwrap().items;
         assert_eq!(newest[0].id, DeliveryId::of_run(run));
     }
@@ -123,7 +123,7 @@ async fn a_config_is_replaced_in_its_place_and_a_run_has_only_so_many() {
         world.env.advance(Duration::from_secs(1));
         let new = NewPushConfig { sealed: None, version: PushVersion::V10, ..config("0", "") };
         let replaced = world.store.set_push_config(world.context("key:owner"), run, new).await.unwrap();
-        let wanted = PushConfig {
+        let wanted = PushConfigRecord {
             id: "0".to_owned(),
             url: String::new(),
             sealed: None,
@@ -155,7 +155,7 @@ async fn a_report_that_was_undone_leaves_the_subscribers() {
     for world in World::all().await {
         let run = world.queue(NewRun { push: Some(config("a", URL)), ..world.new_run() }).await.unwrap();
         assert_eq!(world.claim().await, Some(run));
-        let foreign = Outcome::Completed { output: json("{}"), artifacts: vec![world.env.artifact_id()] };
+        let foreign = RunResult::Completed { output: json("{}"), artifacts: vec![world.env.artifact_id()] };
         let refused = world.store.finish(world.by(), run, foreign, None, world.env.now()).await;
         assert!(matches!(refused, Err(Error::ForeignArtifact(_))), "{refused:?}");
         assert_eq!(world.pushed(run).await, pairs(&[("a", 2)]));
@@ -168,7 +168,7 @@ async fn a_report_that_was_undone_leaves_the_subscribers() {
 async fn a_hint_follows_a_push_and_retention_takes_the_configs_of_old_runs() {
     for world in World::all().await {
         let (told, heard) = std::sync::mpsc::channel();
-        world.store.on_wake(Box::new(move |woken| told.send(woken.contains(&Woken::Deliveries)).unwrap()));
+        world.store.on_wake(Box::new(move |woken| told.send(woken.contains(&WakeHint::Deliveries)).unwrap()));
         let last = async || {
             world.store.ping().await.unwrap();
             heard.try_iter().last()
@@ -218,28 +218,28 @@ async fn tasks_are_listed_by_their_last_change_and_by_whose_they_are() {
         let claimed_at = world.env.now();
         assert_eq!(world.listed(world.all_tasks()).await, [oldest, newest, middle]);
         let in_state = |state| TaskFilter { state: Some(state), ..world.all_tasks() };
-        assert_eq!(world.listed(in_state(TaskState::Working)).await, [oldest]);
-        assert_eq!(world.listed(in_state(TaskState::Submitted)).await, [newest, middle]);
+        assert_eq!(world.listed(in_state(RunTaskState::Working)).await, [oldest]);
+        assert_eq!(world.listed(in_state(RunTaskState::Submitted)).await, [newest, middle]);
 
         world.env.advance(Duration::from_secs(1));
         let result = json(r#"{"error":"no","code":"rejected"}"#);
-        world.end(oldest, Outcome::Failed { code: FailureCode::Rejected, result }).await;
-        assert_eq!(world.listed(in_state(TaskState::Rejected)).await, [oldest]);
-        assert_eq!(world.listed(in_state(TaskState::Failed)).await, []);
+        world.end(oldest, RunResult::Failed { code: FailureCode::Rejected, result }).await;
+        assert_eq!(world.listed(in_state(RunTaskState::Rejected)).await, [oldest]);
+        assert_eq!(world.listed(in_state(RunTaskState::Failed)).await, []);
         world.store.cancel_run(world.context("key:a"), newest, None).await.unwrap();
         // Of two that changed in the same moment the newer one comes first.
         assert_eq!(world.listed(world.all_tasks()).await, [newest, oldest, middle]);
 
         let of = |of| TaskFilter { of: Some(of), ..world.all_tasks() };
-        assert_eq!(world.listed(of(Of::Caller("key:a".to_owned()))).await, [newest, oldest]);
-        assert_eq!(world.listed(of(Of::User(user))).await, [middle]);
+        assert_eq!(world.listed(of(RunOwner::Caller("key:a".to_owned()))).await, [newest, oldest]);
+        assert_eq!(world.listed(of(RunOwner::User(user))).await, [middle]);
         let own = TaskFilter { conversation: Some(middle.own_conversation()), ..world.all_tasks() };
         assert_eq!(world.listed(own).await, [middle]);
         let later = |after| TaskFilter { after: Some(after), ..world.all_tasks() };
         assert_eq!(world.listed(later(claimed_at)).await, [newest, oldest]);
 
         // A page holds its place while others change.
-        let page = |cursor| Page { limit: 2, cursor };
+        let page = |cursor| Pagination { limit: 2, cursor };
         let first = world.store.tasks(world.tenant, world.all_tasks(), page(None)).await.unwrap();
         assert_eq!((first.items.len(), first.total, first.next.is_some()), (2, 3, true));
         let second = world.store.tasks(world.tenant, world.all_tasks(), page(first.next)).await.unwrap();
@@ -254,14 +254,14 @@ async fn a_message_stays_with_its_input_to_the_byte() {
     for world in World::all().await {
         let run = world.queue(world.new_run()).await.unwrap();
         assert_eq!(world.claim().await, Some(run));
-        let ask = NewAsk {
-            id: world.env.ask_id(),
+        let ask = NewWorkerRequest {
+            id: world.env.worker_request_id(),
             run,
-            what: AskWhat::Input { prompt: "Which?".to_owned(), parts: None },
+            what: WorkerRequestKind::Input { prompt: "Which?".to_owned(), parts: None },
             request: None,
             expires_at: None,
         };
-        let asked = world.store.ask(world.by(), ask, LEASE, world.env.now()).await.unwrap();
+        let asked = world.store.create_worker_request(world.by(), ask, LEASE, world.env.now()).await.unwrap();
         let message = json(r#"{"messageId":"m", "metadata":{"n":1.50,"n":9007199254740993}}"#);
         let new = |message| NewInput {
             id: world.env.input_id(),
@@ -275,7 +275,7 @@ async fn a_message_stays_with_its_input_to_the_byte() {
         assert_eq!((given.ask, given.message.as_ref()), (Some(asked.id), Some(&message)));
         assert_eq!(world.store.add_input(world.context("key:a"), new(None)).await, Ok(given.clone()));
         assert_eq!(world.store.input(run, given.id).await, Ok(given.clone()));
-        let answered = world.store.asked(world.tenant, asked.id).await.unwrap();
+        let answered = world.store.worker_request(world.tenant, asked.id).await.unwrap();
         assert_eq!((answered.answer, answered.message.as_ref()), (Some(json("[]")), Some(&message)));
         let events = world.store.run_events(world.tenant, run, 0, 100).await.unwrap().events;
         let received = events.iter().find(|event| event.kind == "task.input_received").unwrap();

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 
 use async_trait::async_trait;
 use attache_protocol::{TenantId, Timestamp, env::Env};
-use attache_store::{Result, Store, conformance::Engine, sqlite::Sqlite};
+use attache_store::{Result, Store, conformance::EngineUnderTest, sqlite::SqliteStore};
 use tempfile::TempDir;
 
 use crate::conformance::conform;
@@ -16,7 +16,7 @@ pub(crate) struct Database {
     folder: TempDir,
     /// Counts the files, so that every opening has a file of its own.
     opened: u64,
-    store: Sqlite,
+    store: SqliteStore,
 }
 
 // === impl Database ===
@@ -26,8 +26,8 @@ impl Database {
         // In memory where the machine has it: thousands of databases are opened, and disks are tested elsewhere.
         let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
         // Migrations run once; every sequence starts from a copy.
-        drop(Sqlite::open(&folder.path().join("empty.db")).unwrap());
-        let store = Sqlite::open(&folder.path().join("0.db")).unwrap();
+        drop(SqliteStore::open(&folder.path().join("empty.db")).unwrap());
+        let store = SqliteStore::open(&folder.path().join("0.db")).unwrap();
         Self { folder, opened: 0, store }
     }
 
@@ -37,7 +37,7 @@ impl Database {
 
     fn open_next(&mut self) {
         self.opened += 1;
-        self.store = Sqlite::open(&self.file(self.opened, "")).unwrap();
+        self.store = SqliteStore::open(&self.file(self.opened, "")).unwrap();
         for suffix in ["", "-wal", "-shm"] {
             let _ = fs::remove_file(self.file(self.opened - 1, suffix));
         }
@@ -45,7 +45,7 @@ impl Database {
 }
 
 #[async_trait]
-impl Engine for Database {
+impl EngineUnderTest for Database {
     fn store(&self) -> &dyn Store {
         &self.store
     }
@@ -88,11 +88,11 @@ async fn a_closed_store_is_one_whole_file() {
     let folder = TempDir::new().unwrap();
     let (path, copy) = (folder.path().join("hub.db"), folder.path().join("copy.db"));
     let env = Env::seeded(1);
-    let store = Sqlite::open(&path).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
     let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.unwrap();
     store.close().await;
     fs::copy(&path, &copy).unwrap();
-    let copied = Sqlite::open(&copy).unwrap();
+    let copied = SqliteStore::open(&copy).unwrap();
     assert_eq!(copied.ensure_tenant(env.tenant_id(), "default", env.now()).await.unwrap(), tenant);
     copied.close().await;
 }

@@ -5,19 +5,19 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::{
-    client::Client,
-    deed::{Answer, Deed, What},
-    play::{End, Flow, Leave, Retry, Spent, Stage, play},
-    program::{Heard, Program, serve, text},
+    client::HostPipes,
+    player::{FakeRetry, FakeTurnEnd, FakeUsage, HostDialect, PermissionReply, TurnFlow, play},
+    program::{FakeProgram, TurnSignal, serve, text},
+    tool_use::{ToolAction, ToolAnswer, ToolUse},
 };
 
-struct Agent {
-    program: Program,
-    session: Session,
+struct FakeAcpAgent {
+    program: FakeProgram,
+    session: FakeAcpSession,
 }
 
 #[derive(Default)]
-struct Session {
+struct FakeAcpSession {
     id: String,
     folder: PathBuf,
     /// What it has cost in earlier runs.
@@ -31,12 +31,15 @@ const EARLIER_COST: f64 = 0.3;
 
 /// Runs until the input ends.
 pub(super) fn main(arguments: Vec<String>) -> u8 {
-    let mut agent = Agent { program: Program::new(Client::speaking(), arguments), session: Session::default() };
-    serve(&mut agent, Agent::serve);
+    let mut agent = FakeAcpAgent {
+        program: FakeProgram::new(HostPipes::from_stdin(), arguments),
+        session: FakeAcpSession::default(),
+    };
+    serve(&mut agent, FakeAcpAgent::serve);
     0
 }
 
-impl Agent {
+impl FakeAcpAgent {
     fn serve(&mut self, request: &Value) {
         let parameters = &request["params"];
         let answer = match request["method"].as_str().unwrap_or_default() {
@@ -67,11 +70,11 @@ impl Agent {
                     .filter_map(|part| part["text"].as_str().or_else(|| part["resource"]["text"].as_str()));
                 let prompt = parts.collect::<Vec<_>>().join("\n");
                 match play(self, &prompt) {
-                    End::Done => Ok(json!({"stopReason": "end_turn"})),
-                    End::Interrupted => Ok(json!({"stopReason": "cancelled"})),
-                    End::OverBudget => Ok(json!({"stopReason": "max_tokens"})),
-                    End::Refused => Ok(json!({"stopReason": "refusal"})),
-                    End::Unreachable(status) => Err(json!({"code": -32603, "message": "Internal error",
+                    FakeTurnEnd::Done => Ok(json!({"stopReason": "end_turn"})),
+                    FakeTurnEnd::Interrupted => Ok(json!({"stopReason": "cancelled"})),
+                    FakeTurnEnd::OverBudget => Ok(json!({"stopReason": "max_tokens"})),
+                    FakeTurnEnd::Refused => Ok(json!({"stopReason": "refusal"})),
+                    FakeTurnEnd::Unreachable(status) => Err(json!({"code": -32603, "message": "Internal error",
                             "data": {"details": format!("API Error: {status} FAKE-FAIL {status}")}})),
                 }
             }
@@ -89,12 +92,12 @@ impl Agent {
     fn open(&mut self, id: String, parameters: &Value) {
         let prompt = &parameters["_meta"]["systemPrompt"];
         let system = prompt.as_str().or_else(|| prompt["append"].as_str()).map(str::to_owned);
-        self.session = Session { id, folder: PathBuf::from(text(&parameters["cwd"])), cost: 0.0, system };
+        self.session = FakeAcpSession { id, folder: PathBuf::from(text(&parameters["cwd"])), cost: 0.0, system };
     }
 
     /// Tells what the whole conversation has used.
     fn spent(&mut self) {
-        let Spent { input, output, cost } = self.program.spent;
+        let FakeUsage { input, output, cost } = self.program.spent;
         let cost = json!({"amount": self.session.cost + cost, "currency": "USD"});
         self.update("usage_update", json!({"used": input + output, "size": 200_000, "cost": cost}));
     }
@@ -113,22 +116,22 @@ impl Agent {
     }
 
     /// A tool call as it is announced. What only asks discloses neither input nor places.
-    fn tool_call(&self, deed: &Deed) -> Value {
+    fn tool_call(&self, deed: &ToolUse) -> Value {
         let (_, input) = deed.what.tool();
         let kind = match deed.what {
-            What::Write { .. } => "edit",
-            What::Run(_) => "execute",
-            What::Read(_) => "read",
-            What::Call { .. } | What::Ask(_) => "other",
+            ToolAction::Write { .. } => "edit",
+            ToolAction::Run(_) => "execute",
+            ToolAction::Read(_) => "read",
+            ToolAction::Call { .. } | ToolAction::Ask(_) => "other",
         };
         let mut call = json!({"toolCallId": deed.id, "title": deed.what.title(), "kind": kind, "status": "pending"});
-        if !matches!(deed.what, What::Ask(_)) {
+        if !matches!(deed.what, ToolAction::Ask(_)) {
             call["rawInput"] = input;
         }
         if let Some(path) = deed.what.path() {
             call["locations"] = json!([{"path": self.session.folder.join(path)}]);
         }
-        if let What::Write { path, text } = &deed.what {
+        if let ToolAction::Write { path, text } = &deed.what {
             let file = self.session.folder.join(path);
             let old = std::fs::read_to_string(&file).ok();
             call["content"] = json!([{"type": "diff", "path": file, "oldText": old, "newText": format!("{text}\n")}]);
@@ -137,7 +140,7 @@ impl Agent {
     }
 }
 
-impl Stage for Agent {
+impl HostDialect for FakeAcpAgent {
     fn say(&mut self, text: &str) {
         for piece in text.split_inclusive(' ') {
             self.update("agent_message_chunk", json!({"content": {"type": "text", "text": piece}}));
@@ -155,31 +158,31 @@ impl Stage for Agent {
         self.update("plan", json!({"entries": entries}));
     }
 
-    fn begin(&mut self, deed: &Deed) {
+    fn begin(&mut self, deed: &ToolUse) {
         let call = self.tool_call(deed);
         self.update("tool_call", call);
     }
 
-    fn ask(&mut self, deed: &Deed) -> Leave {
-        if matches!(deed.what, What::Read(_)) {
-            return Leave::Given;
+    fn ask(&mut self, deed: &ToolUse) -> PermissionReply {
+        if matches!(deed.what, ToolAction::Read(_)) {
+            return PermissionReply::Given;
         }
         let request = json!({"sessionId": self.session.id, "toolCall": self.tool_call(deed), "options": [
             {"optionId": "always", "name": "Always allow", "kind": "allow_always"},
             {"optionId": "once", "name": "Allow", "kind": "allow_once"},
             {"optionId": "no", "name": "Reject", "kind": "reject_once"}]});
         let Some(answer) = self.request("session/request_permission", &request) else {
-            return Leave::Interrupted;
+            return PermissionReply::Interrupted;
         };
         let outcome = &answer["result"]["outcome"];
         match (outcome["outcome"].as_str(), outcome["optionId"].as_str()) {
-            (Some("selected"), Some("once" | "always")) => Leave::Given,
-            (Some("cancelled"), _) => Leave::Interrupted,
-            _ => Leave::Denied,
+            (Some("selected"), Some("once" | "always")) => PermissionReply::Given,
+            (Some("cancelled"), _) => PermissionReply::Interrupted,
+            _ => PermissionReply::Denied,
         }
     }
 
-    fn end(&mut self, deed: &Deed, answer: &Answer) {
+    fn end(&mut self, deed: &ToolUse, answer: &ToolAnswer) {
         let (Ok(text) | Err(text)) = answer;
         let status = if answer.is_ok() { "completed" } else { "failed" };
         self.update(
@@ -190,27 +193,27 @@ impl Stage for Agent {
     }
 
     /// The protocol has no word for it; agents say it in passing.
-    fn retry(&mut self, retry: Retry) {
+    fn retry(&mut self, retry: FakeRetry) {
         self.think(&format!("The model answered {}; attempt {} of {}.", retry.status, retry.attempt, retry.of));
     }
 
-    fn spend(&mut self, _: Spent) -> Flow {
+    fn spend(&mut self, _: FakeUsage) -> TurnFlow {
         self.spent();
-        Flow::Go
+        TurnFlow::Go
     }
 
-    fn hear(&mut self, message: Value) -> Heard {
+    fn on_message(&mut self, message: Value) -> TurnSignal {
         if message["method"] == "session/cancel" && message.get("id").is_none() {
-            return Heard::Interrupt;
+            return TurnSignal::Interrupt;
         }
-        self.program.hear_rpc(message)
+        self.program.on_rpc_message(message)
     }
 
-    fn interrupted(&mut self) -> Flow {
+    fn interrupted(&mut self) -> TurnFlow {
         std::process::exit(130)
     }
 
-    fn deserted(&mut self) {
+    fn on_client_gone(&mut self) {
         std::process::exit(0)
     }
 
@@ -226,12 +229,12 @@ impl Stage for Agent {
         self.session.folder.clone()
     }
 
-    fn program(&mut self) -> &mut Program {
+    fn program(&mut self) -> &mut FakeProgram {
         &mut self.program
     }
 
-    fn call(&mut self, deed: &Deed) -> Option<Answer> {
-        let What::Call { tool, input } = &deed.what else {
+    fn call(&mut self, deed: &ToolUse) -> Option<ToolAnswer> {
+        let ToolAction::Call { tool, input } = &deed.what else {
             return None;
         };
         if !tool.contains('/') {

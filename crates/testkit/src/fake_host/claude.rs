@@ -6,25 +6,25 @@ use std::io::{Read as _, Write as _, stderr, stdin};
 
 use serde_json::{Value, json};
 
-use self::flags::Flags;
+use self::flags::FakeClaudeFlags;
 use super::{
-    client::Client,
-    deed::{Answer, Deed, What},
-    play::{End, Flow, Leave, Retry, Spent, Stage, play},
-    program::{Heard, Program, serve, text},
+    client::HostPipes,
+    player::{FakeRetry, FakeTurnEnd, FakeUsage, HostDialect, PermissionReply, TurnFlow, play},
+    program::{FakeProgram, TurnSignal, serve, text},
+    tool_use::{ToolAction, ToolAnswer, ToolUse},
 };
 
 const SESSION: &str = "6f1f2c9e-5d3c-4a55-9d0e-0c8e3f1f7a11";
 
-struct Claude {
-    program: Program,
-    flags: Flags,
-    turn: Turn,
+struct FakeClaude {
+    program: FakeProgram,
+    flags: FakeClaudeFlags,
+    turn: FakeClaudeTurn,
 }
 
 /// What the result of this turn will tell.
 #[derive(Default)]
-struct Turn {
+struct FakeClaudeTurn {
     text: String,
     denials: Vec<Value>,
     steps: u64,
@@ -32,7 +32,7 @@ struct Turn {
 
 /// Runs until the input ends or the one prompt is done, and answers with the exit status.
 pub(super) fn main(arguments: Vec<String>) -> u8 {
-    let flags = match Flags::parse(&arguments) {
+    let flags = match FakeClaudeFlags::parse(&arguments) {
         Ok(flags) => flags,
         Err(flag) => {
             let _ = writeln!(stderr(), "error: unknown option '{flag}'");
@@ -40,8 +40,9 @@ pub(super) fn main(arguments: Vec<String>) -> u8 {
         }
     };
     let talks = flags.value("--input-format") == Some("stream-json");
-    let client = if talks { Client::speaking() } else { Client::deaf().0 };
-    let mut claude = Claude { program: Program::new(client, arguments), flags, turn: Turn::default() };
+    let client = if talks { HostPipes::from_stdin() } else { HostPipes::signals_only().0 };
+    let mut claude =
+        FakeClaude { program: FakeProgram::new(client, arguments), flags, turn: FakeClaudeTurn::default() };
     if !talks {
         let mut prompt = claude.flags.prompt.clone().unwrap_or_default();
         if prompt.is_empty() {
@@ -54,9 +55,9 @@ pub(super) fn main(arguments: Vec<String>) -> u8 {
     status
 }
 
-impl Claude {
+impl FakeClaude {
     fn turn(&mut self, prompt: &str) -> u8 {
-        self.turn = Turn::default();
+        self.turn = FakeClaudeTurn::default();
         self.event(json!({"type": "system", "subtype": "init", "cwd": self.folder(), "model": "fake-model",
             "tools": ["Bash", "Read", "Write"], "mcp_servers": [], "apiKeySource": "ANTHROPIC_API_KEY",
             "permissionMode": self.flags.value("--permission-mode").unwrap_or("default"),
@@ -66,7 +67,7 @@ impl Claude {
         self.result(end)
     }
 
-    fn result(&mut self, end: End) -> u8 {
+    fn result(&mut self, end: FakeTurnEnd) -> u8 {
         let usage = json!({"input_tokens": self.program.spent.input, "output_tokens": self.program.spent.output,
             "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0});
         // `type` does not come first in the real thing either.
@@ -79,15 +80,15 @@ impl Claude {
             "result": self.turn.text, "type": "result", "duration_ms": 10, "uuid": self.uuid(),
         });
         match end {
-            End::Done => {}
-            End::Interrupted => {
+            FakeTurnEnd::Done => {}
+            FakeTurnEnd::Interrupted => {
                 result["is_error"] = json!(true);
                 result["subtype"] = json!("error_during_execution");
                 result["terminal_reason"] = json!("aborted_streaming");
                 result["stop_reason"] = Value::Null;
                 result["errors"] = json!(["interrupted"]);
             }
-            End::OverBudget => {
+            FakeTurnEnd::OverBudget => {
                 let limit = self.flags.value("--max-budget-usd").unwrap_or_default();
                 result["is_error"] = json!(true);
                 result["subtype"] = json!("error_max_budget_usd");
@@ -95,7 +96,7 @@ impl Claude {
                 result["stop_reason"] = json!("tool_use");
                 result["errors"] = json!([format!("Reached maximum budget (${limit})")]);
             }
-            End::Refused => {
+            FakeTurnEnd::Refused => {
                 let text = "API Error: the safeguards flagged this message.";
                 self.assistant(&json!({"type": "text", "text": text}));
                 result["is_error"] = json!(true);
@@ -104,7 +105,7 @@ impl Claude {
                 result["safety_stops"] = json!(2);
                 result["result"] = json!(text);
             }
-            End::Unreachable(status) => {
+            FakeTurnEnd::Unreachable(status) => {
                 let text = format!("API Error: {status} FAKE-FAIL {status}.");
                 self.assistant(&json!({"type": "text", "text": text}));
                 result["is_error"] = json!(true);
@@ -114,7 +115,7 @@ impl Claude {
                 result["result"] = json!(text);
             }
         }
-        if end != End::Done && end != End::Refused && !matches!(end, End::Unreachable(_)) {
+        if end != FakeTurnEnd::Done && end != FakeTurnEnd::Refused && !matches!(end, FakeTurnEnd::Unreachable(_)) {
             result.as_object_mut().expect("a result is an object").remove("result");
         }
         let failed = result["is_error"] == true;
@@ -169,24 +170,24 @@ impl Claude {
     }
 
     /// Whether this needs leave, by the mode of permissions and the tools that are allowed from the start.
-    fn needs_leave(&self, what: &What) -> bool {
+    fn needs_permission(&self, what: &ToolAction) -> bool {
         let mode = self.flags.value("--permission-mode").unwrap_or("default");
         let (tool, _) = what.tool();
         let allowed = self.flags.value("--allowedTools").or_else(|| self.flags.value("--allowed-tools"));
         let allowed = allowed.is_some_and(|list| list.split([',', ' ']).any(|name| name == tool));
         let skipped = mode == "bypassPermissions" || self.flags.is_set("--dangerously-skip-permissions");
-        let accepted = mode == "acceptEdits" && matches!(what, What::Write { .. });
-        !(allowed || skipped || accepted || matches!(what, What::Read(_)))
+        let accepted = mode == "acceptEdits" && matches!(what, ToolAction::Write { .. });
+        !(allowed || skipped || accepted || matches!(what, ToolAction::Read(_)))
     }
 
-    fn deny(&mut self, deed: &Deed) -> Leave {
+    fn deny(&mut self, deed: &ToolUse) -> PermissionReply {
         let (tool, input) = deed.what.tool();
         self.turn.denials.push(json!({"tool_name": tool, "tool_use_id": deed.id, "tool_input": input}));
-        Leave::Denied
+        PermissionReply::Denied
     }
 }
 
-impl Stage for Claude {
+impl HostDialect for FakeClaude {
     fn say(&mut self, text: &str) {
         self.turn.text = text.to_owned();
         self.streamed(&json!({"type": "text", "text": text}), "text", text);
@@ -202,18 +203,18 @@ impl Stage for Claude {
         self.assistant(&json!({"type": "tool_use", "id": "deed_plan", "name": "TodoWrite", "input": {"todos": todos}}));
     }
 
-    fn begin(&mut self, deed: &Deed) {
+    fn begin(&mut self, deed: &ToolUse) {
         self.turn.steps += 1;
         let (tool, input) = deed.what.tool();
         self.assistant(&json!({"type": "tool_use", "id": deed.id, "name": tool, "input": input}));
-        if deed.what == What::Ask("Forbidden".to_owned()) {
+        if deed.what == ToolAction::Ask("Forbidden".to_owned()) {
             self.deny(deed);
         }
     }
 
-    fn ask(&mut self, deed: &Deed) -> Leave {
-        if !self.needs_leave(&deed.what) {
-            return Leave::Given;
+    fn ask(&mut self, deed: &ToolUse) -> PermissionReply {
+        if !self.needs_permission(&deed.what) {
+            return PermissionReply::Given;
         }
         if self.flags.value("--permission-prompt-tool") != Some("stdio") {
             return self.deny(deed);
@@ -230,27 +231,27 @@ impl Stage for Claude {
             "permission_suggestions": [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}],
             "tool_use_id": deed.id}}),
         );
-        let Some(answer) = self.answer_to(&id) else { return Leave::Interrupted };
+        let Some(answer) = self.answer_to(&id) else { return PermissionReply::Interrupted };
         if answer["behavior"] == "allow" {
-            return Leave::Given;
+            return PermissionReply::Given;
         }
         self.deny(deed);
-        if answer["interrupt"] == true { Leave::Interrupted } else { Leave::Denied }
+        if answer["interrupt"] == true { PermissionReply::Interrupted } else { PermissionReply::Denied }
     }
 
-    fn end(&mut self, deed: &Deed, answer: &Answer) {
+    fn end(&mut self, deed: &ToolUse, answer: &ToolAnswer) {
         let (Ok(text) | Err(text)) = answer;
         self.event(json!({"type": "user", "message": {"role": "user", "content": [{"tool_use_id": deed.id,
             "type": "tool_result", "content": text, "is_error": answer.is_err()}]}, "parent_tool_use_id": null}));
     }
 
-    fn retry(&mut self, retry: Retry) {
+    fn retry(&mut self, retry: FakeRetry) {
         let error = if retry.status == 429 { "rate_limit" } else { "server_error" };
         self.event(json!({"type": "system", "subtype": "api_retry", "attempt": retry.attempt, "max_retries": retry.of,
             "retry_delay_ms": 20, "error_status": retry.status, "error": error}));
     }
 
-    fn spend(&mut self, spent: Spent) -> Flow {
+    fn spend(&mut self, spent: FakeUsage) -> TurnFlow {
         if self.flags.is_set("--include-partial-messages") {
             let id = format!("msg_fake{}", self.program.serial());
             self.partial(json!({"type": "message_start", "message": {"id": id, "role": "assistant", "content": [],
@@ -260,14 +261,14 @@ impl Stage for Claude {
             self.partial(json!({"type": "message_stop"}));
         }
         let limit: Option<f64> = self.flags.value("--max-budget-usd").and_then(|limit| limit.parse().ok());
-        if limit.is_some_and(|limit| self.program.spent.cost > limit) { Flow::OverBudget } else { Flow::Go }
+        if limit.is_some_and(|limit| self.program.spent.cost > limit) { TurnFlow::OverBudget } else { TurnFlow::Go }
     }
 
-    fn hear(&mut self, message: Value) -> Heard {
+    fn on_message(&mut self, message: Value) -> TurnSignal {
         match message["type"].as_str() {
             Some("user") => {
                 self.program.waiting.push_back(message["message"]["content"].clone());
-                Heard::Nothing
+                TurnSignal::Nothing
             }
             Some("control_request") => {
                 let request = &message["request"];
@@ -275,10 +276,10 @@ impl Stage for Claude {
                     Some("initialize") => {
                         self.flags.instruct(request);
                         let response = json!({"commands": [], "output_style": "default", "models": [], "account": {}});
-                        (response, Heard::Nothing)
+                        (response, TurnSignal::Nothing)
                     }
-                    Some("interrupt") => (json!({"still_queued": []}), Heard::Interrupt),
-                    _ => (json!({}), Heard::Nothing),
+                    Some("interrupt") => (json!({"still_queued": []}), TurnSignal::Interrupt),
+                    _ => (json!({}), TurnSignal::Nothing),
                 };
                 self.program.client.send(&json!({"type": "control_response", "response": {"subtype": "success",
                     "request_id": message["request_id"], "response": response}}));
@@ -286,15 +287,15 @@ impl Stage for Claude {
             }
             Some("control_response") => {
                 let response = &message["response"];
-                Heard::Answer { to: response["request_id"].clone(), answer: response["response"].clone() }
+                TurnSignal::Answer { to: response["request_id"].clone(), answer: response["response"].clone() }
             }
-            _ => Heard::Nothing,
+            _ => TurnSignal::Nothing,
         }
     }
 
     /// The real program tells its result after SIGINT and ends with 0.
-    fn interrupted(&mut self) -> Flow {
-        self.result(End::Interrupted);
+    fn interrupted(&mut self) -> TurnFlow {
+        self.result(FakeTurnEnd::Interrupted);
         std::process::exit(0)
     }
 
@@ -308,7 +309,7 @@ impl Stage for Claude {
         self.flags.system()
     }
 
-    fn program(&mut self) -> &mut Program {
+    fn program(&mut self) -> &mut FakeProgram {
         &mut self.program
     }
 }

@@ -17,7 +17,7 @@ use super::signals;
 
 /// Something that happened outside.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Incoming {
+pub(super) enum HostInput {
     Message(Value),
     /// SIGINT.
     Interrupt,
@@ -26,34 +26,34 @@ pub(super) enum Incoming {
 }
 
 #[derive(Debug)]
-pub(super) struct Client {
-    incoming: Receiver<Incoming>,
+pub(super) struct HostPipes {
+    incoming: Receiver<HostInput>,
     closed: bool,
     /// Once set, nothing but SIGKILL ends this program.
     hanging: Arc<AtomicBool>,
 }
 
-// === impl Client ===
+// === impl HostPipes ===
 
-impl Client {
+impl HostPipes {
     /// Reads lines of JSON from stdin.
-    pub(super) fn speaking() -> Self {
-        let (client, sender) = Self::deaf();
+    pub(super) fn from_stdin() -> Self {
+        let (client, sender) = Self::signals_only();
         thread::spawn(move || {
             for line in stdin().lock().lines().map_while(Result::ok) {
                 // What is not JSON is not for this program.
                 let Ok(message) = serde_json::from_str(&line) else { continue };
-                if sender.send(Incoming::Message(message)).is_err() {
+                if sender.send(HostInput::Message(message)).is_err() {
                     return;
                 }
             }
-            let _ = sender.send(Incoming::Closed);
+            let _ = sender.send(HostInput::Closed);
         });
         client
     }
 
     /// Hears signals only; the sender is for whoever hears more.
-    pub(super) fn deaf() -> (Self, SyncSender<Incoming>) {
+    pub(super) fn signals_only() -> (Self, SyncSender<HostInput>) {
         let (sender, incoming) = sync_channel(64);
         let hanging = Arc::new(AtomicBool::new(false));
         signals::watch(sender.clone(), Arc::clone(&hanging));
@@ -76,15 +76,15 @@ impl Client {
         }
     }
 
-    pub(super) fn next(&mut self) -> Incoming {
+    pub(super) fn next(&mut self) -> HostInput {
         if self.closed {
-            return Incoming::Closed;
+            return HostInput::Closed;
         }
-        self.noted(self.incoming.recv().unwrap_or(Incoming::Closed))
+        self.noted(self.incoming.recv().unwrap_or(HostInput::Closed))
     }
 
     /// The next thing until then, if any. After the end of the input there is only time.
-    pub(super) fn next_until(&mut self, deadline: Instant) -> Option<Incoming> {
+    pub(super) fn next_until(&mut self, deadline: Instant) -> Option<HostInput> {
         let left = deadline.saturating_duration_since(Instant::now());
         if self.closed {
             thread::sleep(left);
@@ -93,7 +93,7 @@ impl Client {
         match self.incoming.recv_timeout(left) {
             Ok(incoming) => Some(self.noted(incoming)),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(self.noted(Incoming::Closed)),
+            Err(RecvTimeoutError::Disconnected) => Some(self.noted(HostInput::Closed)),
         }
     }
 
@@ -105,8 +105,8 @@ impl Client {
         }
     }
 
-    fn noted(&mut self, incoming: Incoming) -> Incoming {
-        self.closed |= incoming == Incoming::Closed;
+    fn noted(&mut self, incoming: HostInput) -> HostInput {
+        self.closed |= incoming == HostInput::Closed;
         incoming
     }
 }

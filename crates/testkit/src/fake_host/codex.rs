@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{
-    client::Client,
-    deed::{Answer, Deed, What},
-    play::{End, Flow, Leave, Retry, Spent, Stage, play},
-    program::{Heard, Program, serve, text},
+    client::HostPipes,
+    player::{FakeRetry, FakeTurnEnd, FakeUsage, HostDialect, PermissionReply, TurnFlow, play},
+    program::{FakeProgram, TurnSignal, serve, text},
+    tool_use::{ToolAction, ToolAnswer, ToolUse},
 };
 
-struct Codex {
-    program: Program,
-    thread: Thread,
+struct FakeCodex {
+    program: FakeProgram,
+    thread: FakeCodexThread,
     turn: String,
     /// What was said in this turn.
     said: Vec<Value>,
@@ -22,7 +22,7 @@ struct Codex {
 }
 
 #[derive(Default)]
-struct Thread {
+struct FakeCodexThread {
     id: String,
     folder: PathBuf,
     policy: String,
@@ -33,18 +33,18 @@ struct Thread {
 
 /// Runs until the input ends. The arguments begin with `app-server`, as the real ones do.
 pub(super) fn main(arguments: Vec<String>) -> u8 {
-    let mut codex = Codex {
-        program: Program::new(Client::speaking(), arguments),
-        thread: Thread::default(),
+    let mut codex = FakeCodex {
+        program: FakeProgram::new(HostPipes::from_stdin(), arguments),
+        thread: FakeCodexThread::default(),
         turn: String::new(),
         said: Vec::new(),
         change: Value::Null,
     };
-    serve(&mut codex, Codex::serve);
+    serve(&mut codex, FakeCodex::serve);
     0
 }
 
-impl Codex {
+impl FakeCodex {
     fn serve(&mut self, request: &Value) {
         let parameters = &request["params"];
         let answer = match request["method"].as_str().unwrap_or_default() {
@@ -56,7 +56,7 @@ impl Codex {
                 let id = known.unwrap_or_else(|| format!("fake-thread-{}", self.program.serial()));
                 let instructions = ["baseInstructions", "developerInstructions"].into_iter();
                 let instructions: Vec<&str> = instructions.filter_map(|name| parameters[name].as_str()).collect();
-                self.thread = Thread {
+                self.thread = FakeCodexThread {
                     id: id.clone(),
                     folder: PathBuf::from(text(&parameters["cwd"])),
                     policy: text(&parameters["approvalPolicy"]),
@@ -102,19 +102,19 @@ impl Codex {
         self.notify("item/started", json!({"item": item}));
         self.notify("item/completed", json!({"item": item}));
         let (status, error) = match play(self, &prompt) {
-            End::Done => ("completed", Value::Null),
-            End::Interrupted => ("interrupted", Value::Null),
+            FakeTurnEnd::Done => ("completed", Value::Null),
+            FakeTurnEnd::Interrupted => ("interrupted", Value::Null),
             // The real one says nothing at all when its model refuses.
-            End::Refused => {
+            FakeTurnEnd::Refused => {
                 self.said.clear();
                 ("completed", Value::Null)
             }
-            End::OverBudget => ("failed", failure("over budget", &json!("sessionBudgetExceeded"))),
-            End::Unreachable(429) => {
+            FakeTurnEnd::OverBudget => ("failed", failure("over budget", &json!("sessionBudgetExceeded"))),
+            FakeTurnEnd::Unreachable(429) => {
                 let message = "exceeded retry limit, last status: 429 Too Many Requests";
                 ("failed", failure(message, &json!({"responseTooManyFailedAttempts": {"httpStatusCode": 429}})))
             }
-            End::Unreachable(status) => {
+            FakeTurnEnd::Unreachable(status) => {
                 ("failed", failure(&format!("FAKE-FAIL {status}"), &json!("internalServerError")))
             }
         };
@@ -139,36 +139,38 @@ impl Codex {
         self.program.client.send(&json!({"method": method, "params": parameters, "emittedAtMs": 0}));
     }
 
-    fn item(&self, deed: &Deed, status: &str, answer: Option<&Answer>) -> Value {
+    fn item(&self, deed: &ToolUse, status: &str, answer: Option<&ToolAnswer>) -> Value {
         let said = answer.map(|answer| match answer {
             Ok(text) | Err(text) => text.clone(),
         });
         match &deed.what {
-            What::Write { .. } => {
+            ToolAction::Write { .. } => {
                 json!({"type": "fileChange", "id": deed.id, "changes": [self.change], "status": status})
             }
-            What::Run(command) => {
+            ToolAction::Run(command) => {
                 let code = answer.map(|answer| i32::from(answer.is_err()));
                 json!({"type": "commandExecution", "id": deed.id, "command": shell(command), "cwd": self.thread.folder,
                     "processId": null, "source": "agent", "status": status, "commandActions":
                     [{"type": "unknown", "command": command}], "aggregatedOutput": said, "exitCode": code})
             }
-            What::Read(path) => {
+            ToolAction::Read(path) => {
                 let command = format!("cat {path}");
                 json!({"type": "commandExecution", "id": deed.id, "command": shell(&command), "cwd": self.thread.folder,
                     "status": status, "commandActions": [{"type": "read", "command": command, "path": path}],
                     "aggregatedOutput": said, "exitCode": answer.map(|answer| i32::from(answer.is_err()))})
             }
-            What::Call { tool, input } => json!({"type": "mcpToolCall", "id": deed.id, "server": "fake", "tool": tool,
+            ToolAction::Call { tool, input } => {
+                json!({"type": "mcpToolCall", "id": deed.id, "server": "fake", "tool": tool,
                 "arguments": input, "status": status, "result": said.map(|text|
-                json!({"content": [{"type": "text", "text": text}]})), "error": null}),
-            What::Ask(tool) => json!({"type": "commandExecution", "id": deed.id, "command": tool, "cwd":
+                json!({"content": [{"type": "text", "text": text}]})), "error": null})
+            }
+            ToolAction::Ask(tool) => json!({"type": "commandExecution", "id": deed.id, "command": tool, "cwd":
                 self.thread.folder, "status": status, "commandActions": [], "aggregatedOutput": said, "exitCode": null}),
         }
     }
 }
 
-impl Stage for Codex {
+impl HostDialect for FakeCodex {
     fn say(&mut self, text: &str) {
         let id = format!("msg-{}", self.program.serial());
         let mut item = json!({"type": "agentMessage", "id": id, "text": "", "phase": null});
@@ -195,11 +197,11 @@ impl Stage for Codex {
         self.notify("turn/plan/updated", json!({"explanation": null, "plan": plan}));
     }
 
-    fn begin(&mut self, deed: &Deed) {
-        if let What::Write { path, text } = &deed.what {
+    fn begin(&mut self, deed: &ToolUse) {
+        if let ToolAction::Write { path, text } = &deed.what {
             self.change = change(&self.thread.folder.join(path), text);
         }
-        if let (What::Run(command), true) = (&deed.what, self.thread.is_raw) {
+        if let (ToolAction::Run(command), true) = (&deed.what, self.thread.is_raw) {
             let arguments = json!({"cmd": command}).to_string();
             let call =
                 json!({"type": "function_call", "name": "exec_command", "arguments": arguments, "call_id": deed.id});
@@ -209,13 +211,13 @@ impl Stage for Codex {
         self.notify("item/started", json!({"item": item}));
     }
 
-    fn ask(&mut self, deed: &Deed) -> Leave {
-        if self.thread.policy == "never" || matches!(deed.what, What::Read(_)) {
-            return Leave::Given;
+    fn ask(&mut self, deed: &ToolUse) -> PermissionReply {
+        if self.thread.policy == "never" || matches!(deed.what, ToolAction::Read(_)) {
+            return PermissionReply::Given;
         }
         let mut parameters = json!({"threadId": self.thread.id, "turnId": self.turn, "itemId": deed.id,
             "startedAtMs": 0});
-        let method = if let What::Write { .. } = deed.what {
+        let method = if let ToolAction::Write { .. } = deed.what {
             parameters["reason"] = Value::Null;
             parameters["grantRoot"] = Value::Null;
             "item/fileChange/requestApproval"
@@ -223,7 +225,7 @@ impl Stage for Codex {
             parameters["kind"] = json!("command");
             parameters["environmentId"] = json!("local");
             // What only asks discloses nothing.
-            if let What::Run(command) = &deed.what {
+            if let ToolAction::Run(command) = &deed.what {
                 let amendment = json!(["/bin/bash", "-lc", command]);
                 parameters["command"] = json!(shell(command));
                 parameters["cwd"] = json!(self.thread.folder);
@@ -231,7 +233,7 @@ impl Stage for Codex {
                 parameters["availableDecisions"] = json!(["accept",
                     {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": amendment}}, "cancel"]);
                 parameters["proposedExecpolicyAmendment"] = amendment;
-            } else if let What::Call { tool, .. } = &deed.what {
+            } else if let ToolAction::Call { tool, .. } = &deed.what {
                 parameters["command"] = json!(tool);
             }
             "item/commandExecution/requestApproval"
@@ -242,61 +244,61 @@ impl Stage for Codex {
         );
         let id = json!(self.program.serial());
         self.program.client.send(&json!({"method": method, "id": id, "params": parameters}));
-        let Some(answer) = self.answer_to(&id) else { return Leave::Interrupted };
+        let Some(answer) = self.answer_to(&id) else { return PermissionReply::Interrupted };
         self.notify("serverRequest/resolved", json!({"requestId": id}));
         let decision = &answer["result"]["decision"];
         match decision.as_str() {
-            Some("accept" | "acceptForSession") => Leave::Given,
-            Some("cancel") => Leave::Interrupted,
-            _ if decision.is_object() => Leave::Given,
-            _ => Leave::Denied,
+            Some("accept" | "acceptForSession") => PermissionReply::Given,
+            Some("cancel") => PermissionReply::Interrupted,
+            _ if decision.is_object() => PermissionReply::Given,
+            _ => PermissionReply::Denied,
         }
     }
 
-    fn end(&mut self, deed: &Deed, answer: &Answer) {
+    fn end(&mut self, deed: &ToolUse, answer: &ToolAnswer) {
         let status = match answer {
             Ok(_) => "completed",
             Err(text) if text.starts_with("denied") || text == "interrupted" => "declined",
             Err(_) => "failed",
         };
-        if let (What::Run(_), Ok(text)) = (&deed.what, answer) {
+        if let (ToolAction::Run(_), Ok(text)) = (&deed.what, answer) {
             self.notify("item/commandExecution/outputDelta", json!({"itemId": deed.id, "delta": text}));
         }
         let item = self.item(deed, status, Some(answer));
         self.notify("item/completed", json!({"item": item}));
     }
 
-    fn retry(&mut self, retry: Retry) {
+    fn retry(&mut self, retry: FakeRetry) {
         let message = format!("Reconnecting... {}/{}", retry.attempt, retry.of);
         let kind = json!({"responseStreamDisconnected": {"httpStatusCode": retry.status}});
         self.notify("error", json!({"error": failure(&message, &kind), "willRetry": true}));
     }
 
-    fn spend(&mut self, spent: Spent) -> Flow {
-        let usage = |spent: Spent| {
+    fn spend(&mut self, spent: FakeUsage) -> TurnFlow {
+        let usage = |spent: FakeUsage| {
             json!({"totalTokens": spent.input + spent.output, "inputTokens": spent.input, "cachedInputTokens": 0,
                 "outputTokens": spent.output, "reasoningOutputTokens": 0})
         };
         let usage = json!({"total": usage(self.program.spent), "last": usage(spent), "modelContextWindow": 258_400});
         self.notify("thread/tokenUsage/updated", json!({"tokenUsage": usage}));
-        Flow::Go
+        TurnFlow::Go
     }
 
-    fn hear(&mut self, message: Value) -> Heard {
+    fn on_message(&mut self, message: Value) -> TurnSignal {
         match message.get("id") {
             Some(id) if message["method"] == "turn/interrupt" && !self.turn.is_empty() => {
                 self.program.client.send(&json!({"id": id, "result": {}}));
-                Heard::Interrupt
+                TurnSignal::Interrupt
             }
-            _ => self.program.hear_rpc(message),
+            _ => self.program.on_rpc_message(message),
         }
     }
 
-    fn interrupted(&mut self) -> Flow {
+    fn interrupted(&mut self) -> TurnFlow {
         std::process::exit(0)
     }
 
-    fn deserted(&mut self) {
+    fn on_client_gone(&mut self) {
         std::process::exit(0)
     }
 
@@ -312,7 +314,7 @@ impl Stage for Codex {
         self.thread.folder.clone()
     }
 
-    fn program(&mut self) -> &mut Program {
+    fn program(&mut self) -> &mut FakeProgram {
         &mut self.program
     }
 }

@@ -8,7 +8,7 @@
 //! | `claude` | Claude Code: `-p`, stream-json both ways with its control protocol, or one prompt |
 //! | `codex` | `codex app-server` |
 //! | `cursor` | `cursor-agent -p --output-format stream-json`, as documented |
-//! | `text`, `jsonl` | a program that prints text, or one JSON object per line (see [`plain`]) |
+//! | `text`, `jsonl` | a program that prints text, or one JSON object per line (see [`printing`]) |
 //!
 //! The words are those of [`crate::script`], and of these:
 //!
@@ -32,11 +32,11 @@ mod acp;
 mod claude;
 mod client;
 mod codex;
-mod deed;
-pub mod plain;
-mod play;
+mod player;
+pub mod printing;
 mod program;
 mod signals;
+mod tool_use;
 
 use std::{
     io::{Write as _, stderr, stdout},
@@ -56,9 +56,9 @@ pub fn main() -> ExitCode {
         "acp" => acp::main(arguments),
         "claude" => claude::main(arguments),
         "codex" => codex::main(arguments),
-        "cursor" => plain::main(plain::Manner::Cursor, arguments),
-        "text" => plain::main(plain::Manner::Text, arguments),
-        "jsonl" => plain::main(plain::Manner::JsonLines, arguments),
+        "cursor" => printing::main(printing::PrintFormat::Cursor, arguments),
+        "text" => printing::main(printing::PrintFormat::Text, arguments),
+        "jsonl" => printing::main(printing::PrintFormat::JsonLines, arguments),
         _ => {
             let _ = writeln!(stderr(), "fake-host: say first how to speak: acp, claude, codex, cursor, text or jsonl");
             2

@@ -5,33 +5,33 @@ use std::collections::VecDeque;
 use serde_json::Value;
 
 use super::{
-    client::{Client, Incoming},
-    play::{Spent, Stage},
+    client::{HostInput, HostPipes},
+    player::{FakeUsage, HostDialect},
 };
 
 #[derive(Debug)]
-pub(super) struct Program {
-    pub(super) client: Client,
+pub(super) struct FakeProgram {
+    pub(super) client: HostPipes,
     pub(super) arguments: Vec<String>,
     /// What came in while a turn was at work, and is for later.
     pub(super) waiting: VecDeque<Value>,
     /// All that was used so far.
-    pub(super) spent: Spent,
+    pub(super) spent: FakeUsage,
     serial: u64,
 }
 
 /// What a message means for the turn at work.
-pub(super) enum Heard {
+pub(super) enum TurnSignal {
     Nothing,
     Interrupt,
     Answer { to: Value, answer: Value },
 }
 
-// === impl Program ===
+// === impl FakeProgram ===
 
-impl Program {
-    pub(super) fn new(client: Client, arguments: Vec<String>) -> Self {
-        Self { client, arguments, waiting: VecDeque::new(), spent: Spent::default(), serial: 0 }
+impl FakeProgram {
+    pub(super) fn new(client: HostPipes, arguments: Vec<String>) -> Self {
+        Self { client, arguments, waiting: VecDeque::new(), spent: FakeUsage::default(), serial: 0 }
     }
 
     pub(super) fn serial(&mut self) -> u64 {
@@ -40,28 +40,28 @@ impl Program {
     }
 
     /// JSON-RPC: requests wait for their turn.
-    pub(super) fn hear_rpc(&mut self, message: Value) -> Heard {
+    pub(super) fn on_rpc_message(&mut self, message: Value) -> TurnSignal {
         match (message.get("method"), message.get("id")) {
             (Some(_), Some(_)) => self.waiting.push_back(message),
             (Some(_), None) | (None, None) => {}
-            (None, Some(id)) => return Heard::Answer { to: id.clone(), answer: message },
+            (None, Some(id)) => return TurnSignal::Answer { to: id.clone(), answer: message },
         }
-        Heard::Nothing
+        TurnSignal::Nothing
     }
 }
 
 /// Serves what waits until the input ends.
-pub(super) fn serve<S: Stage>(stage: &mut S, mut serve: impl FnMut(&mut S, &Value)) {
+pub(super) fn serve<S: HostDialect>(stage: &mut S, mut serve: impl FnMut(&mut S, &Value)) {
     loop {
         while let Some(request) = stage.program().waiting.pop_front() {
             serve(stage, &request);
         }
         match stage.program().client.next() {
-            Incoming::Message(message) => {
-                stage.hear(message);
+            HostInput::Message(message) => {
+                stage.on_message(message);
             }
-            Incoming::Interrupt => stage.interrupted_at_rest(),
-            Incoming::Closed => return,
+            HostInput::Interrupt => stage.interrupted_at_rest(),
+            HostInput::Closed => return,
         }
     }
 }

@@ -3,15 +3,15 @@
 use serde_json::Value;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Conversation {
+pub(crate) struct ModelConversation {
     pub(crate) model: String,
-    pub(crate) mode: Mode,
-    pub(crate) tools: Vec<Tool>,
-    pub(crate) turns: Vec<Turn>,
+    pub(crate) mode: ReplyMode,
+    pub(crate) tools: Vec<ModelTool>,
+    pub(crate) turns: Vec<ModelTurn>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum ReplyMode {
     #[default]
     Whole,
     Stream,
@@ -24,31 +24,31 @@ pub(crate) enum Mode {
 
 /// What the user said, and what a tool answered. What the model itself said does not matter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum ModelTurn {
     User(String),
     Result(String),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Tool {
+pub(crate) struct ModelTool {
     pub(crate) name: String,
     /// Codex groups the tools of an MCP server so.
     pub(crate) namespace: Option<String>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ModelToolKind,
     /// JSON Schema of the input; null where there is none.
     pub(crate) schema: Value,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ModelToolKind {
     Function,
     /// The input is free text.
     Custom,
 }
 
-// === impl Mode ===
+// === impl ReplyMode ===
 
-impl Mode {
+impl ReplyMode {
     /// Of a member `stream`.
     pub(crate) fn of(request: &Value) -> Self {
         if request["stream"] == true { Self::Stream } else { Self::Whole }
@@ -59,11 +59,11 @@ impl Mode {
     }
 }
 
-// === impl Tool ===
+// === impl ModelTool ===
 
-impl Tool {
+impl ModelTool {
     pub(crate) fn function(name: &str, schema: &Value) -> Self {
-        Self { name: name.to_owned(), namespace: None, kind: Kind::Function, schema: schema.clone() }
+        Self { name: name.to_owned(), namespace: None, kind: ModelToolKind::Function, schema: schema.clone() }
     }
 
     /// Whether a script that says `wanted` means this tool: by its name, or by its name with the namespace before it.

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    answer::{Content, Reply},
-    conversation::Conversation,
+    answer::{ModelContent, ModelReply},
+    conversation::ModelConversation,
 };
 
 mod anthropic;
@@ -13,7 +13,7 @@ mod gemini;
 mod responses;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum ModelDialect {
     /// Anthropic's messages.
     Anthropic,
     /// OpenAI's responses.
@@ -26,21 +26,21 @@ pub(crate) enum Dialect {
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Event {
+pub(crate) struct ModelStreamEvent {
     pub(crate) name: Option<&'static str>,
     pub(crate) data: String,
 }
 
 /// What names an answer: the model that was asked for, and a number that no other answer has.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Label<'a> {
+pub(crate) struct ReplyLabel<'a> {
     pub(crate) model: &'a str,
     pub(crate) serial: u64,
 }
 
-// === impl Dialect ===
+// === impl ModelDialect ===
 
-impl Dialect {
+impl ModelDialect {
     /// Whom a POST to this path is for.
     pub(crate) fn of(path: &str) -> Option<Self> {
         if path.ends_with("/messages") {
@@ -57,7 +57,7 @@ impl Dialect {
     }
 
     /// The path is needed because Gemini says there whether it wants a stream.
-    pub(crate) fn read(self, path: &str, request: &Value) -> Conversation {
+    pub(crate) fn read(self, path: &str, request: &Value) -> ModelConversation {
         match self {
             Self::Anthropic => anthropic::read(request),
             Self::Responses => responses::read(request),
@@ -67,7 +67,7 @@ impl Dialect {
     }
 
     /// The answer as one document.
-    pub(crate) fn whole(self, label: Label<'_>, reply: &Reply) -> Value {
+    pub(crate) fn whole(self, label: ReplyLabel<'_>, reply: &ModelReply) -> Value {
         match self {
             Self::Anthropic => anthropic::whole(label, reply),
             Self::Responses => responses::whole(label, reply),
@@ -79,15 +79,15 @@ impl Dialect {
     /// The answer as a stream: what comes at once, and what comes after the delay.
     pub(crate) fn events(
         self,
-        label: Label<'_>,
-        conversation: &Conversation,
-        reply: &Reply,
-    ) -> (Vec<Event>, Vec<Event>) {
+        label: ReplyLabel<'_>,
+        conversation: &ModelConversation,
+        reply: &ModelReply,
+    ) -> (Vec<ModelStreamEvent>, Vec<ModelStreamEvent>) {
         match self {
             Self::Anthropic => anthropic::events(label, reply),
             Self::Responses => responses::events(label, reply),
             Self::Chat => chat::events(label, conversation.mode, reply),
-            Self::Gemini => (Vec::new(), vec![Event::unnamed(&gemini::whole(label, reply))]),
+            Self::Gemini => (Vec::new(), vec![ModelStreamEvent::unnamed(&gemini::whole(label, reply))]),
         }
     }
 
@@ -118,9 +118,9 @@ impl Dialect {
     }
 }
 
-// === impl Event ===
+// === impl ModelStreamEvent ===
 
-impl Event {
+impl ModelStreamEvent {
     fn named(name: &'static str, data: &Value) -> Self {
         Self { name: Some(name), data: data.to_string() }
     }
@@ -137,7 +137,7 @@ impl Event {
 }
 
 /// A text in the pieces in which a model says it: word by word.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
+fn chunks(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(' ')
 }
 
@@ -147,11 +147,11 @@ fn arguments(input: &Value) -> String {
 }
 
 /// Why a model stops, in the words of a dialect.
-fn reason(content: &Content, text: &'static str, call: &'static str, refusal: &'static str) -> &'static str {
+fn reason(content: &ModelContent, text: &'static str, call: &'static str, refusal: &'static str) -> &'static str {
     match content {
-        Content::Text(_) => text,
-        Content::Call(_) => call,
-        Content::Refusal(_) => refusal,
+        ModelContent::Text(_) => text,
+        ModelContent::Call(_) => call,
+        ModelContent::Refusal(_) => refusal,
     }
 }
 

@@ -16,14 +16,14 @@ use std::{net::SocketAddr, sync::Arc};
 
 use tokio::{net::TcpListener, task::JoinHandle};
 
-pub use self::{main::main, record::Request};
-use self::{record::Record, serve::router};
+pub use self::{main::main, record::RecordedRequest};
+use self::{record::RequestRecord, serve::router};
 
 /// A model that serves until it is dropped.
 #[derive(Debug)]
 pub struct StubModel {
     address: SocketAddr,
-    record: Arc<Record>,
+    record: Arc<RequestRecord>,
     serving: JoinHandle<()>,
 }
 
@@ -34,7 +34,7 @@ impl StubModel {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
         let address = listener.local_addr().expect("a bound listener has an address");
-        let record = Arc::new(Record::default());
+        let record = Arc::new(RequestRecord::default());
         let router = router(Arc::clone(&record));
         let serving = tokio::spawn(async move {
             // Serving ends with the runtime, or when the owner drops it.
@@ -49,7 +49,7 @@ impl StubModel {
     }
 
     /// The requests so far, oldest first.
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         self.record.requests()
     }
 }

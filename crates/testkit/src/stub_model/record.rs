@@ -8,10 +8,10 @@ use std::{
 use serde_json::{Map, Value};
 
 /// How many requests are kept; a model that is asked for ever must not fill the memory.
-const KEPT: usize = 500;
+const MAX_RECORDED: usize = 500;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct RecordedRequest {
     pub method: String,
     /// With the query.
     pub path: String,
@@ -22,21 +22,21 @@ pub struct Request {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Record {
+pub(super) struct RequestRecord {
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    requests: VecDeque<Request>,
+    requests: VecDeque<RecordedRequest>,
     /// How often each script has failed.
     failures: HashMap<String, u32>,
     served: u64,
 }
 
-// === impl Request ===
+// === impl RecordedRequest ===
 
-impl Request {
+impl RecordedRequest {
     /// One header, or nothing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(Value::as_str).unwrap_or_default()
@@ -47,17 +47,17 @@ impl Request {
     }
 }
 
-// === impl Record ===
+// === impl RequestRecord ===
 
-impl Record {
-    pub(super) fn requests(&self) -> Vec<Request> {
+impl RequestRecord {
+    pub(super) fn requests(&self) -> Vec<RecordedRequest> {
         self.lock().requests.iter().cloned().collect()
     }
 
     /// Keeps the request and answers with its number.
-    pub(super) fn add(&self, request: Request) -> u64 {
+    pub(super) fn add(&self, request: RecordedRequest) -> u64 {
         let mut inner = self.lock();
-        if inner.requests.len() == KEPT {
+        if inner.requests.len() == MAX_RECORDED {
             inner.requests.pop_front();
         }
         inner.requests.push_back(request);

@@ -13,30 +13,31 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::{
-    answer::{Answer, Reply, Told, answer},
-    conversation::Conversation,
-    dialect::{Dialect, Event, Label},
-    record::{self, Record},
+    answer::{ModelAnswer, ModelReply, ScriptPrompt, answer},
+    conversation::ModelConversation,
+    dialect::{ModelDialect, ModelStreamEvent, ReplyLabel},
+    record::{self, RequestRecord},
 };
 
 /// Conversations of a runaway grow; no program sends more than this.
-const LARGEST: usize = 64 << 20;
+const MAX_BODY: usize = 64 << 20;
 
-pub(super) fn router(record: Arc<Record>) -> Router {
+pub(super) fn router(record: Arc<RequestRecord>) -> Router {
     Router::new().fallback(serve).with_state(record)
 }
 
-async fn serve(State(record): State<Arc<Record>>, request: Request) -> Response {
+async fn serve(State(record): State<Arc<RequestRecord>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, LARGEST).await else {
+    let Ok(body) = to_bytes(body, MAX_BODY).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
     let path = parts.uri.path();
     if path == "/__requests" {
-        return Json(record.requests().iter().map(record::Request::to_json).collect::<Vec<_>>()).into_response();
+        return Json(record.requests().iter().map(record::RecordedRequest::to_json).collect::<Vec<_>>())
+            .into_response();
     }
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let serial = record.add(kept(&parts.method, &parts.uri, &parts.headers, body.clone()));
+    let serial = record.add(recorded(&parts.method, &parts.uri, &parts.headers, body.clone()));
     if parts.method != Method::POST {
         return about(path).into_response();
     }
@@ -46,32 +47,38 @@ async fn serve(State(record): State<Arc<Record>>, request: Request) -> Response 
     if path.ends_with(":countTokens") {
         return Json(json!({"totalTokens": 11})).into_response();
     }
-    let Some(dialect) = Dialect::of(path) else {
+    let Some(dialect) = ModelDialect::of(path) else {
         return (StatusCode::NOT_FOUND, Json(json!({"error": {"message": "the stub does not know this path"}})))
             .into_response();
     };
     let conversation = dialect.read(path, &body);
-    let told = Told::of(&conversation);
+    let told = ScriptPrompt::of(&conversation);
     // Programs ask for a title beside the work, without tools; that must not use up the failures meant for the work.
     let script = format!("{} {}", conversation.tools.len().min(1), told.prompt);
     match answer(&conversation, &told, record.failures(&script)) {
-        Answer::Fail(status) => {
+        ModelAnswer::Fail(status) => {
             record.failed(&script);
             let status_code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             (status_code, Json(dialect.failure(status))).into_response()
         }
-        Answer::Reply(reply) => say(dialect, serial, &conversation, &reply).await,
+        ModelAnswer::Reply(reply) => render_reply(dialect, serial, &conversation, &reply).await,
     }
 }
 
-async fn say(dialect: Dialect, serial: u64, conversation: &Conversation, reply: &Reply) -> Response {
-    let label = Label { model: &conversation.model, serial };
+async fn render_reply(
+    dialect: ModelDialect,
+    serial: u64,
+    conversation: &ModelConversation,
+    reply: &ModelReply,
+) -> Response {
+    let label = ReplyLabel { model: &conversation.model, serial };
     if !conversation.mode.streams() {
         tokio::time::sleep(reply.delay).await;
         return Json(dialect.whole(label, reply)).into_response();
     }
     let (first, rest) = dialect.events(label, conversation, reply);
-    let lines = |events: Vec<Event>| Bytes::from(events.iter().map(Event::line).collect::<String>());
+    let lines =
+        |events: Vec<ModelStreamEvent>| Bytes::from(events.iter().map(ModelStreamEvent::line).collect::<String>());
     let (first, rest, delay) = (lines(first), lines(rest), reply.delay);
     let late = stream::once(async move {
         tokio::time::sleep(delay).await;
@@ -93,11 +100,11 @@ fn about(path: &str) -> Response {
     .into_response()
 }
 
-fn kept(method: &Method, uri: &Uri, headers: &HeaderMap, body: Value) -> record::Request {
+fn recorded(method: &Method, uri: &Uri, headers: &HeaderMap, body: Value) -> record::RecordedRequest {
     let headers = headers.iter().map(|(name, value)| {
         (name.as_str().to_owned(), Value::String(String::from_utf8_lossy(value.as_bytes()).into_owned()))
     });
-    record::Request { method: method.to_string(), path: uri.to_string(), headers: headers.collect(), body }
+    record::RecordedRequest { method: method.to_string(), path: uri.to_string(), headers: headers.collect(), body }
 }
 
 #[cfg(test)]
@@ -114,7 +121,7 @@ mod tests {
     async fn said(router: &Router, request: Request) -> (u16, String) {
         let response = router.clone().oneshot(request).await.unwrap();
         let status = response.status().as_u16();
-        let body = to_bytes(response.into_body(), LARGEST).await.unwrap();
+        let body = to_bytes(response.into_body(), MAX_BODY).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::conversation::{Kind, Tool};
+use super::conversation::{ModelTool, ModelToolKind};
 
 /// Names of each host's tools, best first.
 const WRITERS: &[&str] = &["Write", "write", "write_file", "create_file"];
@@ -26,14 +26,14 @@ const COMMANDS: &[&str] = &["command", "cmd"];
 
 /// A call that the model wants to be made.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Call {
-    pub(crate) tool: Tool,
+pub(crate) struct ModelToolCall {
+    pub(crate) tool: ModelTool,
     /// For a tool that takes free text, a string.
     pub(crate) input: Value,
 }
 
 /// Writes a file with a tool made for it, otherwise with a shell.
-pub(crate) fn write(tools: &[Tool], path: &str, text: &str) -> Option<Call> {
+pub(crate) fn write(tools: &[ModelTool], path: &str, text: &str) -> Option<ModelToolCall> {
     let content = format!("{text}\n");
     let Some(tool) = find(tools, WRITERS) else {
         let folder = match path.rsplit_once('/') {
@@ -51,52 +51,52 @@ pub(crate) fn write(tools: &[Tool], path: &str, text: &str) -> Option<Call> {
             None
         }
     });
-    Some(Call { tool: tool.clone(), input })
+    Some(ModelToolCall { tool: tool.clone(), input })
 }
 
-pub(crate) fn run(tools: &[Tool], command: &str) -> Option<Call> {
+pub(crate) fn run(tools: &[ModelTool], command: &str) -> Option<ModelToolCall> {
     let tool = find(tools, SHELLS)?;
-    if tool.kind == Kind::Custom {
+    if tool.kind == ModelToolKind::Custom {
         // Codex lets some models write programs that call its tools.
         let program =
             format!("const r = await tools.exec_command({}); text(JSON.stringify(r));", json!({"cmd": command}));
-        return Some(Call { tool: tool.clone(), input: json!(program) });
+        return Some(ModelToolCall { tool: tool.clone(), input: json!(program) });
     }
     let input = fill(tool, &|name, schema| {
         let wanted = COMMANDS.contains(&name);
         wanted.then(|| if schema["type"] == "array" { json!(["bash", "-lc", command]) } else { json!(command) })
     });
-    Some(Call { tool: tool.clone(), input })
+    Some(ModelToolCall { tool: tool.clone(), input })
 }
 
 /// Something without effect, another thing each time: hosts notice a model that repeats itself.
-pub(crate) fn harmless(tools: &[Tool], nth: usize) -> Option<Call> {
+pub(crate) fn harmless(tools: &[ModelTool], nth: usize) -> Option<ModelToolCall> {
     let Some(tool) = find(tools, READERS) else {
         return run(tools, &format!("echo again {nth}"));
     };
     let file = format!("no-such-file-{nth}.txt");
     let input = fill(tool, &|name, _| PATHS.contains(&name).then(|| json!(file)));
-    Some(Call { tool: tool.clone(), input })
+    Some(ModelToolCall { tool: tool.clone(), input })
 }
 
 /// The tool of that name; one that is not on offer is called all the same, because hosts keep the descriptions of many
 /// tools back.
-pub(crate) fn named(tools: &[Tool], name: &str, input: &Value) -> Call {
+pub(crate) fn named(tools: &[ModelTool], name: &str, input: &Value) -> ModelToolCall {
     let tool = tools.iter().find(|tool| tool.is_called(name));
-    let tool = tool.cloned().unwrap_or_else(|| Tool::function(name, &Value::Null));
+    let tool = tool.cloned().unwrap_or_else(|| ModelTool::function(name, &Value::Null));
     let input = match (tool.kind, &input["input"]) {
-        (Kind::Custom, Value::String(text)) => json!(text),
+        (ModelToolKind::Custom, Value::String(text)) => json!(text),
         _ => input.clone(),
     };
-    Call { tool, input }
+    ModelToolCall { tool, input }
 }
 
-fn find<'a>(tools: &'a [Tool], names: &[&str]) -> Option<&'a Tool> {
+fn find<'a>(tools: &'a [ModelTool], names: &[&str]) -> Option<&'a ModelTool> {
     names.iter().find_map(|name| tools.iter().find(|tool| tool.name == *name))
 }
 
 /// The input: what `known` says of each property, and something of the right type for what else is required.
-fn fill(tool: &Tool, known: &dyn Fn(&str, &Value) -> Option<Value>) -> Value {
+fn fill(tool: &ModelTool, known: &dyn Fn(&str, &Value) -> Option<Value>) -> Value {
     let mut input = Map::new();
     let required = tool.schema["required"].as_array();
     for (name, schema) in tool.schema["properties"].as_object().into_iter().flatten() {
@@ -130,8 +130,8 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn tool(name: &str, properties: &Value, required: &Value) -> Tool {
-        Tool::function(name, &json!({"type": "object", "properties": properties, "required": required}))
+    fn tool(name: &str, properties: &Value, required: &Value) -> ModelTool {
+        ModelTool::function(name, &json!({"type": "object", "properties": properties, "required": required}))
     }
 
     #[test]
@@ -139,12 +139,12 @@ mod tests {
         let text = json!({"type": "string"});
         let claude = tool("Write", &json!({"file_path": text, "content": text}), &json!(["file_path", "content"]));
         let call = write(std::slice::from_ref(&claude), "a/b.txt", "hi").unwrap();
-        assert_eq!(call, Call { tool: claude, input: json!({"file_path": "a/b.txt", "content": "hi\n"}) });
+        assert_eq!(call, ModelToolCall { tool: claude, input: json!({"file_path": "a/b.txt", "content": "hi\n"}) });
 
         let codex = tool("exec_command", &json!({"cmd": text, "tty": {"type": "boolean"}}), &json!(["cmd"]));
         let call = write(std::slice::from_ref(&codex), "a/it's.txt", "hi").unwrap();
         let command = r"mkdir -p 'a' && printf '%s\n' 'hi' > 'a/it'\''s.txt'";
-        assert_eq!(call, Call { tool: codex, input: json!({"cmd": command}) });
+        assert_eq!(call, ModelToolCall { tool: codex, input: json!({"cmd": command}) });
 
         assert_eq!(write(&[tool("Read", &json!({}), &json!([]))], "a", "b"), None);
     }
@@ -167,14 +167,15 @@ mod tests {
 
     #[test]
     fn a_tool_is_called_by_name_whether_or_not_it_is_on_offer() {
-        let namespaced = Tool { namespace: Some("mcp__hub".to_owned()), ..Tool::function("delegate", &Value::Null) };
+        let namespaced =
+            ModelTool { namespace: Some("mcp__hub".to_owned()), ..ModelTool::function("delegate", &Value::Null) };
         let tools = [namespaced.clone()];
         assert_eq!(
             named(&tools, "mcp__hub__delegate", &json!({"a": 1})),
-            Call { tool: namespaced, input: json!({"a": 1}) }
+            ModelToolCall { tool: namespaced, input: json!({"a": 1}) }
         );
-        assert_eq!(named(&tools, "other", &json!({})).tool, Tool::function("other", &Value::Null));
-        let patch = Tool { kind: Kind::Custom, ..Tool::function("apply_patch", &Value::Null) };
+        assert_eq!(named(&tools, "other", &json!({})).tool, ModelTool::function("other", &Value::Null));
+        let patch = ModelTool { kind: ModelToolKind::Custom, ..ModelTool::function("apply_patch", &Value::Null) };
         assert_eq!(named(&[patch], "apply_patch", &json!({"input": "*** Begin"})).input, json!("*** Begin"));
     }
 }

@@ -9,19 +9,19 @@ use std::{
 };
 
 /// What a small file holds.
-const SMALL: usize = 4096;
+const SMALL_FILE: usize = 4096;
 const CHUNK: usize = 1 << 20;
 
 /// How much work each figure is taken from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Amount {
+pub(super) struct MeasureSize {
     pub(super) megabytes: usize,
     pub(super) files: usize,
 }
 
 /// The figures of one mount, all as "more is better": MB/s and operations per second.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Figures {
+pub(super) struct MountFigures {
     pub(super) write: f64,
     pub(super) read: f64,
     pub(super) create: f64,
@@ -30,7 +30,7 @@ pub(super) struct Figures {
 }
 
 /// What is on the host before it is mounted: a big file to read, small ones to open and others to look at.
-pub(super) fn prepare(host: &Path, amount: Amount) -> io::Result<()> {
+pub(super) fn prepare(host: &Path, amount: MeasureSize) -> io::Result<()> {
     for folder in ["read", "stat", "new"] {
         fs::create_dir_all(host.join(folder))?;
     }
@@ -39,14 +39,14 @@ pub(super) fn prepare(host: &Path, amount: Amount) -> io::Result<()> {
         big.write_all(&chunk(number))?;
     }
     for number in 0..amount.files {
-        fs::write(host.join(format!("read/{number}")), vec![b'r'; SMALL])?;
+        fs::write(host.join(format!("read/{number}")), vec![b'r'; SMALL_FILE])?;
         fs::write(host.join(format!("stat/{number}")), b"s")?;
     }
     // What is measured is the way there, not the disk that was just written.
     big.sync_all()
 }
 
-pub(super) fn measure(mounted: &Path, amount: Amount) -> io::Result<Figures> {
+pub(super) fn measure(mounted: &Path, amount: MeasureSize) -> io::Result<MountFigures> {
     let write = rate(amount.megabytes, || {
         let mut file = File::create(mounted.join("written"))?;
         for number in 0..amount.megabytes {
@@ -67,10 +67,10 @@ pub(super) fn measure(mounted: &Path, amount: Amount) -> io::Result<Figures> {
         Ok(())
     })?;
     let each = |work: &dyn Fn(usize) -> io::Result<()>| rate(amount.files, || (0..amount.files).try_for_each(work));
-    let create = each(&|number| fs::write(mounted.join(format!("new/{number}")), [b'n'; SMALL]))?;
+    let create = each(&|number| fs::write(mounted.join(format!("new/{number}")), [b'n'; SMALL_FILE]))?;
     let open = each(&|number| fs::read(mounted.join(format!("read/{number}"))).map(drop))?;
     let stat = each(&|number| fs::metadata(mounted.join(format!("stat/{number}"))).map(drop))?;
-    Ok(Figures { write, read, create, open, stat })
+    Ok(MountFigures { write, read, create, open, stat })
 }
 
 /// Writes until it fails, and says when that was.
@@ -78,7 +78,7 @@ pub(super) fn write_until_it_fails(mounted: &Path, give_up: Duration) -> io::Res
     let begin = Instant::now();
     let mut file = File::create(mounted.join("endless"))?;
     while begin.elapsed() < give_up {
-        if file.write_all(&[0; SMALL]).and_then(|()| file.sync_all()).is_err() {
+        if file.write_all(&[0; SMALL_FILE]).and_then(|()| file.sync_all()).is_err() {
             return Ok(Instant::now());
         }
     }

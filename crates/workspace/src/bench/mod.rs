@@ -13,15 +13,15 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 mod measure;
-pub mod stock;
+pub mod openssh;
 
 use self::{
-    measure::{Amount, Figures, measure, prepare, write_until_it_fails},
-    stock::{Login, Sshd},
+    measure::{MeasureSize, MountFigures, measure, prepare, write_until_it_fails},
+    openssh::{SshLogin, SshdProcess},
 };
 use crate::{
-    export::{Before, Export, NoJournal, Terms},
-    ssh::{Admission, HostKey, Pass, Server, make_key},
+    export::{Export, ExportTerms, NoExportAudit, OriginalsFolder},
+    ssh::{HostKey, LeaseAccess, LeaseAdmission, SshServer, make_key},
 };
 
 /// What to measure.
@@ -37,13 +37,13 @@ pub struct Options {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct WorkspaceBenchReport {
     pub rounds: usize,
-    pub write_mb_per_second: Compared,
-    pub read_mb_per_second: Compared,
-    pub creates_per_second: Compared,
-    pub opens_per_second: Compared,
-    pub stats_per_second: Compared,
+    pub write_mb_per_second: BenchRatio,
+    pub read_mb_per_second: BenchRatio,
+    pub creates_per_second: BenchRatio,
+    pub opens_per_second: BenchRatio,
+    pub stats_per_second: BenchRatio,
     /// From the call that ends a lease to the error in a program that writes; the median, and the worst.
     pub revoke_to_error_ms: f64,
     pub revoke_to_error_worst_ms: f64,
@@ -51,7 +51,7 @@ pub struct Report {
 
 /// Medians over the rounds.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Compared {
+pub struct BenchRatio {
     pub ours: f64,
     pub openssh: f64,
     /// The median of the rounds' own ratios, ours to OpenSSH's: neighbours that come and go hit both sides of a round.
@@ -60,14 +60,14 @@ pub struct Compared {
 
 const LOCATOR: &str = "bench";
 /// How long a program may go on writing after the end of the lease.
-const GIVE_UP: Duration = Duration::from_secs(10);
+const REVOKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Measures; blocks until it is done. It has to be called where a runtime is, and serves the lease on that runtime.
-pub fn run(options: &Options, runtime: &tokio::runtime::Handle) -> io::Result<Report> {
-    if let Some(missing) = stock::missing().first() {
+pub fn run(options: &Options, runtime: &tokio::runtime::Handle) -> io::Result<WorkspaceBenchReport> {
+    if let Some(missing) = openssh::missing().first() {
         return Err(io::Error::other(format!("this needs {missing}")));
     }
-    let amount = Amount { megabytes: options.megabytes, files: options.files };
+    let amount = MeasureSize { megabytes: options.megabytes, files: options.files };
     let (mut ours, mut theirs, mut cuts) = (vec![], vec![], vec![]);
     for round in 0..options.rounds {
         let dir = options.dir.join(format!("round-{round}"));
@@ -84,12 +84,12 @@ pub fn run(options: &Options, runtime: &tokio::runtime::Handle) -> io::Result<Re
         }
         let _ = std::fs::remove_dir_all(&dir);
     }
-    let compared = |figure: fn(&Figures) -> f64| Compared {
+    let compared = |figure: fn(&MountFigures) -> f64| BenchRatio {
         ours: median(ours.iter().map(figure)),
         openssh: median(theirs.iter().map(figure)),
         ratio: median(ours.iter().zip(&theirs).map(|(ours, theirs)| figure(ours) / figure(theirs))),
     };
-    Ok(Report {
+    Ok(WorkspaceBenchReport {
         rounds: options.rounds,
         write_mb_per_second: compared(|figures| figures.write),
         read_mb_per_second: compared(|figures| figures.read),
@@ -101,26 +101,30 @@ pub fn run(options: &Options, runtime: &tokio::runtime::Handle) -> io::Result<Re
     })
 }
 
-fn measure_openssh(dir: &Path, amount: Amount) -> io::Result<Figures> {
+fn measure_openssh(dir: &Path, amount: MeasureSize) -> io::Result<MountFigures> {
     let host = folder(dir, "host")?;
     prepare(&host, amount)?;
-    let sshd = Sshd::start(dir, &Env::system())?;
+    let sshd = SshdProcess::start(dir, &Env::system())?;
     let path = host.to_str().ok_or_else(|| io::Error::other("choose a folder whose name is UTF-8"))?;
     let mounted = sshd.login.write(dir)?.mount(path, &dir.join("mounted"), &[])?;
     measure(&mounted.mount_point, amount)
 }
 
-fn measure_ours(dir: &Path, amount: Amount, runtime: &tokio::runtime::Handle) -> io::Result<(Figures, Duration)> {
+fn measure_ours(
+    dir: &Path,
+    amount: MeasureSize,
+    runtime: &tokio::runtime::Handle,
+) -> io::Result<(MountFigures, Duration)> {
     let host = folder(dir, "host")?;
     prepare(&host, amount)?;
     let stop = CancellationToken::new();
     let _stop_at_the_end = stop.clone().drop_guard();
-    let (login, admission) = lend(dir, &host, runtime, stop)?;
+    let (login, admission) = admit_lease(dir, &host, runtime, stop)?;
     let path = format!("/{LOCATOR}");
     let mounted = login.write(dir)?.mount(&path, &dir.join("mounted"), &["reconnect"])?;
     let figures = measure(&mounted.mount_point, amount)?;
     let mount_point = mounted.mount_point.clone();
-    let writer = std::thread::spawn(move || write_until_it_fails(&mount_point, GIVE_UP));
+    let writer = std::thread::spawn(move || write_until_it_fails(&mount_point, REVOKE_TIMEOUT));
     // Not at once: the writer has to be in the middle of it.
     std::thread::sleep(Duration::from_millis(200));
     let revoked = Instant::now();
@@ -129,25 +133,29 @@ fn measure_ours(dir: &Path, amount: Amount, runtime: &tokio::runtime::Handle) ->
     Ok((figures, failed.duration_since(revoked)))
 }
 
-fn lend(
+fn admit_lease(
     dir: &Path,
     host: &Path,
     runtime: &tokio::runtime::Handle,
     stop: CancellationToken,
-) -> io::Result<(Login, Admission)> {
+) -> io::Result<(SshLogin, LeaseAdmission)> {
     let env = Env::system();
     let (host_key, key) = (HostKey::generate(&env), make_key(&env));
-    let export =
-        Export::open(host, Terms::new(AccessMode::Rw), Before::in_folder(dir.join("before")), Arc::new(NoJournal));
+    let export = Export::open(
+        host,
+        ExportTerms::new(AccessMode::Rw),
+        OriginalsFolder::in_folder(dir.join("before")),
+        Arc::new(NoExportAudit),
+    );
     let export = Arc::new(export.map_err(io::Error::other)?);
-    let server = Server::new(&host_key);
-    let pass = Pass { key: key.public, locator: LOCATOR.to_owned(), export };
+    let server = SshServer::new(&host_key);
+    let pass = LeaseAccess { key: key.public, locator: LOCATOR.to_owned(), export };
     let admission = server.admit(pass).map_err(io::Error::other)?;
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
     let port = listener.local_addr()?.port();
     runtime.spawn(async move { server.listen(listener, stop).await });
     let user = "lease".to_owned();
-    Ok((Login { port, user, host_key: host_key.public_openssh(), private_key: key.private }, admission))
+    Ok((SshLogin { port, user, host_key: host_key.public_openssh(), private_key: key.private }, admission))
 }
 
 fn folder(dir: &Path, name: &str) -> io::Result<PathBuf> {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FileKind {
     File,
     Folder,
     Link,
@@ -15,14 +15,14 @@ pub enum Kind {
 
 /// A point in time as file systems keep it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Moment {
+pub struct FileTime {
     pub seconds: i64,
     pub nanos: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attributes {
-    pub kind: Kind,
+pub struct FileAttributes {
+    pub kind: FileKind,
     pub size: u64,
     /// The permission bits with setuid, setgid and sticky, without the kind.
     pub mode: u32,
@@ -30,9 +30,9 @@ pub struct Attributes {
     pub gid: u32,
     pub links: u32,
     pub inode: u64,
-    pub accessed: Moment,
-    pub modified: Moment,
-    pub changed: Moment,
+    pub accessed: FileTime,
+    pub modified: FileTime,
+    pub changed: FileTime,
     pub(crate) device: u64,
     pub(crate) mount_root: bool,
 }
@@ -44,29 +44,29 @@ pub struct AttributeChange {
     pub size: Option<u64>,
     /// Only the nine permission bits count: setuid, setgid and sticky are never set.
     pub mode: Option<u32>,
-    pub accessed: Option<Moment>,
-    pub modified: Option<Moment>,
+    pub accessed: Option<FileTime>,
+    pub modified: Option<FileTime>,
 }
 
-// === impl Attributes ===
+// === impl FileAttributes ===
 
 pub(crate) const WANTED: StatxFlags = StatxFlags::BASIC_STATS;
 
-impl Attributes {
+impl FileAttributes {
     pub const fn is_folder(&self) -> bool {
-        matches!(self.kind, Kind::Folder)
+        matches!(self.kind, FileKind::Folder)
     }
 }
 
-impl From<&Statx> for Attributes {
+impl From<&Statx> for FileAttributes {
     fn from(stat: &Statx) -> Self {
         let kind = match FileType::from_raw_mode(stat.stx_mode.into()) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Folder,
-            FileType::Symlink => Kind::Link,
-            _ => Kind::Special,
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Folder,
+            FileType::Symlink => FileKind::Link,
+            _ => FileKind::Special,
         };
-        let moment = |time: &rustix::fs::StatxTimestamp| Moment { seconds: time.tv_sec, nanos: time.tv_nsec };
+        let moment = |time: &rustix::fs::StatxTimestamp| FileTime { seconds: time.tv_sec, nanos: time.tv_nsec };
         Self {
             kind,
             size: stat.stx_size,

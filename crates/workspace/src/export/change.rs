@@ -12,33 +12,33 @@ use rustix::{
 };
 
 use super::{
-    Export, Inner, Refusal,
-    attributes::{AttributeChange, Attributes, Kind, Moment},
-    before::{Fate, Keeper},
-    guard::{REPOSITORIES, believed, guarded, is_repository, is_stored, part_of, run_from},
+    Export, ExportRefusal, Inner,
+    attributes::{AttributeChange, FileAttributes, FileKind, FileTime},
+    audit::{ExportAuditEntry, ExportOperation},
+    git_guard::{REPOSITORIES, guarded, is_repository, is_stored, part_of, run_from, trusted_git_file},
     held,
-    journal::{Line, Op},
-    path::{Place, join},
-    root::{Found, attributes_of},
+    originals::{OriginalsStore, PendingChange},
+    path::{ExportPath, join},
+    root::{PathHandle, attributes_of},
 };
 
-pub(super) const GUARDED: Refusal = Refusal::Denied(
+pub(super) const GUARDED: ExportRefusal = ExportRefusal::Denied(
     "git on the host would run or follow it; below .git a lease changes what commits need: objects, refs, HEAD and the index",
 );
-const PLANTED: Refusal = Refusal::Denied(
+const PLANTED: ExportRefusal = ExportRefusal::Denied(
     "with it the folder would be a repository, and git on the host would run what its configuration says; make it elsewhere",
 );
-const PART: Refusal =
-    Refusal::Denied("without it the folder would be no repository any more; it can be written and replaced");
-pub(super) const WITHHELD: Refusal = Refusal::Denied("this name is not lent");
-pub(super) const SPECIAL: Refusal = Refusal::Denied("it is neither a file nor a folder nor a link");
-pub(super) const ROOT: Refusal = Refusal::Denied("the lent folder itself stays as it is");
+const PART: ExportRefusal =
+    ExportRefusal::Denied("without it the folder would be no repository any more; it can be written and replaced");
+pub(super) const WITHHELD: ExportRefusal = ExportRefusal::Denied("this name is not lent");
+pub(super) const SPECIAL: ExportRefusal = ExportRefusal::Denied("it is neither a file nor a folder nor a link");
+pub(super) const ROOT: ExportRefusal = ExportRefusal::Denied("the lent folder itself stays as it is");
 
 impl Export {
-    pub fn set_attributes(&self, path: &[u8], change: &AttributeChange) -> Result<(), Refusal> {
-        self.0.change(Op::SetAttributes, path, None, change.size, |keeper| {
-            let place = Place::parse(path)?;
-            let found = self.0.see(&place)?;
+    pub fn set_attributes(&self, path: &[u8], change: &AttributeChange) -> Result<(), ExportRefusal> {
+        self.0.change(ExportOperation::SetAttributes, path, None, change.size, |keeper| {
+            let place = ExportPath::parse(path)?;
+            let found = self.0.find_shown(&place)?;
             if place.is_root() {
                 return Err(ROOT);
             }
@@ -53,32 +53,35 @@ impl Inner {
     /// Runs one changing call to its end, or not at all.
     pub(super) fn change<T>(
         &self,
-        op: Op,
+        op: ExportOperation,
         path: &[u8],
         to: Option<&[u8]>,
         bytes: Option<u64>,
-        call: impl FnOnce(&mut Keeper) -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
+        call: impl FnOnce(&mut OriginalsStore) -> Result<T, ExportRefusal>,
+    ) -> Result<T, ExportRefusal> {
         let done = self.carry_out(call);
         let outcome = done.as_ref().map(|_| ());
-        self.journal.record(&Line { op, path, to, bytes, outcome });
+        self.journal.record(&ExportAuditEntry { op, path, to, bytes, outcome });
         done
     }
 
     /// As [`Self::change`], without the audit line.
-    pub(super) fn carry_out<T>(&self, call: impl FnOnce(&mut Keeper) -> Result<T, Refusal>) -> Result<T, Refusal> {
+    pub(super) fn carry_out<T>(
+        &self,
+        call: impl FnOnce(&mut OriginalsStore) -> Result<T, ExportRefusal>,
+    ) -> Result<T, ExportRefusal> {
         self.usage.operation()?;
-        let keeper = self.keeper.as_ref().ok_or(Refusal::ReadOnly)?;
+        let keeper = self.originals.as_ref().ok_or(ExportRefusal::ReadOnly)?;
         let _under_way = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        let mut keeper: MutexGuard<'_, Keeper> = held(keeper);
-        self.go_on()?;
+        let mut keeper: MutexGuard<'_, OriginalsStore> = held(keeper);
+        self.check_live()?;
         let done = call(&mut keeper);
         held(&self.looked_at).clear();
         done
     }
 
     /// Whether something may be made or changed under this name.
-    pub(super) fn admit(&self, path: &[u8], folder: bool) -> Result<(), Refusal> {
+    pub(super) fn admit(&self, path: &[u8], folder: bool) -> Result<(), ExportRefusal> {
         if !self.filter.shows(path, folder) {
             return Err(WITHHELD);
         }
@@ -99,7 +102,7 @@ impl Inner {
 
     /// Whether something new may have a name that was admitted: nothing may become a repository that git would take its
     /// commands from.
-    pub(super) fn admit_new(&self, path: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn admit_new(&self, path: &[u8]) -> Result<(), ExportRefusal> {
         let (folder, mut others) = part_of(path);
         // In `.git` itself the configuration is guarded, whatever else is there.
         let is_planted = !is_repository(folder) && others.any(|rest| self.holds(folder, rest));
@@ -108,43 +111,48 @@ impl Inner {
 
     /// Whether something that may be changed may lose its name: git would look for a repository elsewhere if this one were
     /// none any more, and nothing would guard what it runs until it is one again.
-    pub(super) fn admit_gone(&self, path: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn admit_gone(&self, path: &[u8]) -> Result<(), ExportRefusal> {
         let (folder, mut others) = part_of(path);
         if others.any(|rest| self.holds(folder, rest)) { Err(PART) } else { Ok(()) }
     }
 
     fn holds<'a>(&self, folder: &[u8], names: impl IntoIterator<Item = &'a [u8]>) -> bool {
-        names.into_iter().all(|name| matches!(self.root.look_maybe(&join(folder, name)), Ok(Some(_))))
+        names.into_iter().all(|name| matches!(self.root.find_optional(&join(folder, name)), Ok(Some(_))))
     }
 
     /// Keeps originals of all names of a file that is about to change where it is. A file that also has a name outside of
     /// what the lease may change is left alone: the change would show there.
-    pub(super) fn keep_in_place(&self, keeper: &mut Keeper, place: &Place, found: &Found) -> Result<(), Refusal> {
-        let go_on = || self.go_on();
+    pub(super) fn keep_in_place(
+        &self,
+        keeper: &mut OriginalsStore,
+        place: &ExportPath,
+        found: &PathHandle,
+    ) -> Result<(), ExportRefusal> {
+        let go_on = || self.check_live();
         let ours = keeper.links_of(found.attributes.inode);
-        if found.attributes.kind == Kind::File && found.attributes.links > 1 + ours {
+        if found.attributes.kind == FileKind::File && found.attributes.links > 1 + ours {
             let names = self.names_of(&found.attributes)?;
             if u32::try_from(names.len()).unwrap_or(u32::MAX) + ours < found.attributes.links {
-                return Err(Refusal::Denied(
+                return Err(ExportRefusal::Denied(
                     "the file has another name (hard link) outside of what may be changed; write a copy and rename it over this one",
                 ));
             }
             for name in &names {
-                keeper.keep(&self.root, name, Some(found), Fate::ChangedInPlace, &go_on)?;
+                keeper.keep_original(&self.root, name, Some(found), PendingChange::ChangedInPlace, &go_on)?;
             }
         }
-        keeper.keep(&self.root, place.whole(), Some(found), Fate::ChangedInPlace, &go_on)
+        keeper.keep_original(&self.root, place.whole(), Some(found), PendingChange::ChangedInPlace, &go_on)
     }
 
     /// Every name of a file that the lease shows and lets change.
-    fn names_of(&self, file: &Attributes) -> Result<Vec<Vec<u8>>, Refusal> {
+    fn names_of(&self, file: &FileAttributes) -> Result<Vec<Vec<u8>>, ExportRefusal> {
         let mut names = Vec::new();
         self.root.walk(b"", |path, attributes| {
-            self.go_on()?;
+            self.check_live()?;
             if !self.filter.shows(path, attributes.is_folder()) {
                 return Ok(false);
             }
-            let may_change = !self.is_guarded(path, false) && believed(path).is_none() && !is_stored(path);
+            let may_change = !self.is_guarded(path, false) && trusted_git_file(path).is_none() && !is_stored(path);
             if attributes.inode == file.inode && attributes.device == file.device && may_change {
                 names.push(path.to_vec());
             }
@@ -154,37 +162,37 @@ impl Inner {
     }
 
     /// Keeps what somebody at the host wrote into a file that the lease has open, before the lease writes on.
-    pub(super) fn notice(
+    pub(super) fn keep_host_edit(
         &self,
-        keeper: &mut Keeper,
+        keeper: &mut OriginalsStore,
         path: &[u8],
-        found: &Found,
-        seen: (u64, Moment),
-    ) -> Result<(), Refusal> {
+        found: &PathHandle,
+        seen: (u64, FileTime),
+    ) -> Result<(), ExportRefusal> {
         let now = attributes_of(found)?;
         if (now.size, now.modified) == seen {
             return Ok(());
         }
-        keeper.keep_version(&self.root, path, found, &|| self.go_on())
+        keeper.keep_version(&self.root, path, found, &|| self.check_live())
     }
 
     pub(super) fn alter(
         &self,
-        keeper: &mut Keeper,
-        place: &Place,
-        found: &Found,
+        keeper: &mut OriginalsStore,
+        place: &ExportPath,
+        found: &PathHandle,
         writer: Option<&OwnedFd>,
         change: &AttributeChange,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ExportRefusal> {
         if change.is_nothing() {
             return Ok(());
         }
         self.admit(place.whole(), found.attributes.is_folder())?;
         match found.attributes.kind {
-            Kind::Special => return Err(SPECIAL),
-            Kind::Folder if change.size.is_some() => return Err(Refusal::IsADirectory),
-            Kind::Link if change.size.is_some() || change.mode.is_some() => return Err(Refusal::Unsupported),
-            Kind::File | Kind::Folder | Kind::Link => {}
+            FileKind::Special => return Err(SPECIAL),
+            FileKind::Folder if change.size.is_some() => return Err(ExportRefusal::IsADirectory),
+            FileKind::Link if change.size.is_some() || change.mode.is_some() => return Err(ExportRefusal::Unsupported),
+            FileKind::File | FileKind::Folder | FileKind::Link => {}
         }
         if let Some(size) = change.size {
             self.usage.size(size)?;
@@ -196,11 +204,11 @@ impl Inner {
         let open = held(&self.writing).get(&found.attributes.inode).map(|writing| Arc::clone(&writing.seen));
         let Some(seen) = open else {
             let done = apply(found, writer, change);
-            keeper.settle_file(&self.root, place.whole(), found.attributes.inode, None);
+            keeper.record_file_after(&self.root, place.whole(), found.attributes.inode, None);
             return done;
         };
         let mut seen = held(&seen);
-        self.notice(keeper, place.whole(), found, *seen)?;
+        self.keep_host_edit(keeper, place.whole(), found, *seen)?;
         let done = apply(found, writer, change);
         let now = attributes_of(found)?;
         *seen = (now.size, now.modified);
@@ -209,7 +217,7 @@ impl Inner {
 }
 
 /// Through the handle, so that it cannot hit anything else.
-fn apply(found: &Found, writer: Option<&OwnedFd>, change: &AttributeChange) -> Result<(), Refusal> {
+fn apply(found: &PathHandle, writer: Option<&OwnedFd>, change: &AttributeChange) -> Result<(), ExportRefusal> {
     match (change.size, writer) {
         (Some(size), Some(writer)) => rustix::fs::ftruncate(writer, size)?,
         (Some(size), None) => rustix::fs::ftruncate(found.reopen(OFlags::WRONLY)?, size)?,
@@ -226,9 +234,13 @@ fn apply(found: &Found, writer: Option<&OwnedFd>, change: &AttributeChange) -> R
     Ok(())
 }
 
-pub(crate) fn set_times(found: &Found, accessed: Option<Moment>, modified: Option<Moment>) -> Result<(), Errno> {
-    let time = |moment: Option<Moment>| match moment {
-        Some(Moment { seconds, nanos }) => Timespec { tv_sec: seconds, tv_nsec: i64::from(nanos) },
+pub(crate) fn set_times(
+    found: &PathHandle,
+    accessed: Option<FileTime>,
+    modified: Option<FileTime>,
+) -> Result<(), Errno> {
+    let time = |moment: Option<FileTime>| match moment {
+        Some(FileTime { seconds, nanos }) => Timespec { tv_sec: seconds, tv_nsec: i64::from(nanos) },
         None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
     };
     let times = Timestamps { last_access: time(accessed), last_modification: time(modified) };

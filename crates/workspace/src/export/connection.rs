@@ -4,8 +4,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Export, Inner, OpenFile, Refusal, held,
-    journal::{Line, Op},
+    Export, ExportFile, ExportRefusal, Inner,
+    audit::{ExportAuditEntry, ExportOperation},
+    held,
 };
 
 /// One connection; later ones have greater numbers.
@@ -52,7 +53,7 @@ impl Export {
     }
 }
 
-impl OpenFile {
+impl ExportFile {
     /// It is this connection's.
     pub(crate) fn of(mut self, connection: Connection) -> Self {
         if self.is_for_writing() {
@@ -74,7 +75,13 @@ impl OpenFile {
         let open = held(&inner.connections).open.remove(&ticket);
         drop(self);
         if let Some(open) = open.filter(|open| open.is_suspect) {
-            inner.journal.record(&Line { op: Op::Close, path: &open.path, to: None, bytes: None, outcome: Ok(()) });
+            inner.journal.record(&ExportAuditEntry {
+                op: ExportOperation::Close,
+                path: &open.path,
+                to: None,
+                bytes: None,
+                outcome: Ok(()),
+            });
         }
     }
 }
@@ -95,7 +102,7 @@ impl Inner {
     }
 
     fn tell_interrupted(&self, path: &[u8]) {
-        let outcome = Err(&Refusal::Interrupted);
-        self.journal.record(&Line { op: Op::Write, path, to: None, bytes: None, outcome });
+        let outcome = Err(&ExportRefusal::Interrupted);
+        self.journal.record(&ExportAuditEntry { op: ExportOperation::Write, path, to: None, bytes: None, outcome });
     }
 }

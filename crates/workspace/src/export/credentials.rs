@@ -7,7 +7,7 @@ use super::filter::fold;
 
 /// How much of a file is looked at, and what may become of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Masked {
+pub(super) enum MaskKind {
     /// Settings: read as a whole. While there are credentials in it, a lease does not change it, for whoever writes back what
     /// it was shown would overwrite them.
     Settings,
@@ -56,26 +56,26 @@ const SECRET: [&str; 11] = [
 const SECRET_NAMES: [&str; 4] = ["auth", "key", "pass", "otp"];
 
 /// Whether a file of this name is shown without its credentials.
-pub(super) fn masked(path: &[u8]) -> Option<Masked> {
+pub(super) fn masked(path: &[u8]) -> Option<MaskKind> {
     let twin = fold(path);
     let names: Vec<&[u8]> = twin.split(|&byte| byte == b'/').collect();
     let (name, above) = names.split_last()?;
     if SETTINGS.iter().any(|known| known.as_bytes() == *name) {
-        return Some(Masked::Settings);
+        return Some(MaskKind::Settings);
     }
     let is_in = |folder: &[u8]| above.last().is_some_and(|last| *last == folder);
     let is_config = name.starts_with(b"config");
     if is_config && (is_in(b".cargo") || is_in(b".bundle")) {
-        return Some(Masked::Settings);
+        return Some(MaskKind::Settings);
     }
     let git = above.iter().position(|name| matches!(*name, b".git" | b"git~1"));
     let is_bare = above.last().is_some_and(|folder| folder.ends_with(b".git"));
     match (git, *name) {
-        (_, b"config" | b"config.worktree") if git.is_some() || is_bare => Some(Masked::Settings),
-        (Some(_), b"fetch_head") => Some(Masked::Log),
+        (_, b"config" | b"config.worktree") if git.is_some() || is_bare => Some(MaskKind::Settings),
+        (Some(_), b"fetch_head") => Some(MaskKind::Log),
         (Some(at), _) => match above.get(at + 1).copied() {
-            Some(b"remotes" | b"branches") => Some(Masked::Settings),
-            _ if above[at + 1..].contains(&&b"logs"[..]) => Some(Masked::Log),
+            Some(b"remotes" | b"branches") => Some(MaskKind::Settings),
+            _ if above[at + 1..].contains(&&b"logs"[..]) => Some(MaskKind::Log),
             _ => None,
         },
         _ => None,
@@ -101,17 +101,17 @@ pub(super) fn mask_settings(text: &mut [u8]) -> bool {
     let mut found = mask_urls(text);
     found |= mask_private_keys(text);
     let mut start = 0;
-    let mut below: Option<Below> = None;
+    let mut below: Option<MaskContinuation> = None;
     while start < text.len() {
         let end = text[start..].iter().position(|&byte| byte == b'\n').map_or(text.len(), |at| start + at);
         let line = &mut text[start..end];
         below = match below {
-            Some(Below::Continued) => {
-                found |= cover(line);
-                line.ends_with(b"\\").then_some(Below::Continued)
+            Some(MaskContinuation::Continued) => {
+                found |= mask(line);
+                line.ends_with(b"\\").then_some(MaskContinuation::Continued)
             }
-            Some(Below::Indented(by)) if line.trim_ascii().is_empty() || indent(line) > by => {
-                found |= cover(line);
+            Some(MaskContinuation::Indented(by)) if line.trim_ascii().is_empty() || indent(line) > by => {
+                found |= mask(line);
                 below
             }
             _ => mask_line(line, &mut found),
@@ -144,7 +144,7 @@ pub(super) fn mask_urls(text: &mut [u8]) -> bool {
                 (true, None) => &mut user[..0],
                 (false, _) => user,
             };
-            found |= cover(secret);
+            found |= mask(secret);
         }
         from = begin;
     }
@@ -153,14 +153,14 @@ pub(super) fn mask_urls(text: &mut [u8]) -> bool {
 
 /// What the lines below one belong to.
 #[derive(Clone, Copy)]
-enum Below {
+enum MaskContinuation {
     /// The value goes on.
     Continued,
     /// What is indented by more is part of the value.
     Indented(usize),
 }
 
-fn mask_line(line: &mut [u8], found: &mut bool) -> Option<Below> {
+fn mask_line(line: &mut [u8], found: &mut bool) -> Option<MaskContinuation> {
     let by = indent(line);
     let (key, value) = split(line)?;
     let is_markup = line.trim_ascii_start().starts_with(b"<");
@@ -170,7 +170,7 @@ fn mask_line(line: &mut [u8], found: &mut bool) -> Option<Below> {
         let names_one = SECRET.iter().any(|part| lower.windows(part.len()).any(|window| window == part.as_bytes()));
         let at = lower.windows(7).position(|window| window == b"value=\"").filter(|_| names_one)? + 7;
         let end = line[at..].iter().position(|&byte| byte == b'"').map_or(line.len(), |end| at + end);
-        *found |= cover(&mut line[at..end]);
+        *found |= mask(&mut line[at..end]);
         return None;
     }
     let value = &mut line[value..];
@@ -178,7 +178,7 @@ fn mask_line(line: &mut [u8], found: &mut bool) -> Option<Below> {
     let plain = plain.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(plain);
     let plain = plain.strip_prefix(b"'").and_then(|rest| rest.strip_suffix(b"'")).unwrap_or(plain);
     if plain.is_empty() || plain.starts_with(b"|") || plain.starts_with(b">") {
-        return Some(Below::Indented(by));
+        return Some(MaskContinuation::Indented(by));
     }
     let is_variable = plain.starts_with(b"$")
         && plain[1..].iter().all(|byte| byte.is_ascii_alphanumeric() || b"_{}-:".contains(byte));
@@ -186,8 +186,8 @@ fn mask_line(line: &mut [u8], found: &mut bool) -> Option<Below> {
         return None;
     }
     let goes_on = plain.ends_with(b"\\");
-    *found |= cover(value);
-    goes_on.then_some(Below::Continued)
+    *found |= mask(value);
+    goes_on.then_some(MaskContinuation::Continued)
 }
 
 /// Where the name of a setting ends, and where its value begins.
@@ -233,7 +233,7 @@ fn mask_private_keys(text: &mut [u8]) -> bool {
         let begin = from + at + 12;
         let end =
             text[begin..].windows(9).position(|window| window == b"-----END ").map_or(text.len(), |at| begin + at);
-        found |= cover(&mut text[begin..end]);
+        found |= mask(&mut text[begin..end]);
         from = (end + 32).min(text.len());
     }
     found
@@ -244,7 +244,7 @@ fn indent(line: &[u8]) -> usize {
 }
 
 /// Whether anything was covered that was not before.
-fn cover(secret: &mut [u8]) -> bool {
+fn mask(secret: &mut [u8]) -> bool {
     let mut covered = false;
     for byte in secret.iter_mut().filter(|byte| !byte.is_ascii_whitespace() && !b"\"'\\*".contains(byte)) {
         *byte = b'*';
@@ -306,10 +306,10 @@ mod tests {
         for path in
             [".npmrc", "a/.NPMRC", ".git/config", "mirror.git/config", "a/.git/modules/x/config", ".cargo/config.toml"]
         {
-            assert_eq!(masked(path.as_bytes()), Some(Masked::Settings), "{path}");
+            assert_eq!(masked(path.as_bytes()), Some(MaskKind::Settings), "{path}");
         }
         for path in [".git/logs/HEAD", ".git/logs/refs/heads/main", ".git/FETCH_HEAD", ".git/modules/x/logs/HEAD"] {
-            assert_eq!(masked(path.as_bytes()), Some(Masked::Log), "{path}");
+            assert_eq!(masked(path.as_bytes()), Some(MaskKind::Log), "{path}");
         }
         for path in
             ["src/config.rs", "config.toml", "config", "logs/HEAD", ".git/HEAD", ".git/objects/ab/cd", "package.json"]

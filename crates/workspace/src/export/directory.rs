@@ -5,43 +5,43 @@ use std::{fmt, sync::Arc};
 use rustix::fs::OFlags;
 
 use super::{
-    Export, Inner, Refusal,
-    attributes::Attributes,
-    path::{Place, join},
-    root::{Names, entries},
+    Export, ExportRefusal, Inner,
+    attributes::FileAttributes,
+    path::{ExportPath, join},
+    root::{DirectoryEntries, entries},
 };
 
 /// A folder that is being read.
-pub struct Directory {
+pub struct ExportDirectory {
     inner: Arc<Inner>,
     path: Vec<u8>,
-    entries: Names,
+    entries: DirectoryEntries,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirectoryEntry {
     pub name: Vec<u8>,
-    pub attributes: Attributes,
+    pub attributes: FileAttributes,
 }
 
 impl Export {
-    pub fn read_dir(&self, path: &[u8]) -> Result<Directory, Refusal> {
+    pub fn read_dir(&self, path: &[u8]) -> Result<ExportDirectory, ExportRefusal> {
         self.0.begin()?;
-        let place = Place::parse(path)?;
-        let found = self.0.see(&place)?;
+        let place = ExportPath::parse(path)?;
+        let found = self.0.find_shown(&place)?;
         if !found.attributes.is_folder() {
-            return Err(Refusal::NotADirectory);
+            return Err(ExportRefusal::NotADirectory);
         }
         let entries = entries(found.reopen(OFlags::RDONLY | OFlags::DIRECTORY)?)?;
-        Ok(Directory { inner: Arc::clone(&self.0), path: place.whole().to_vec(), entries })
+        Ok(ExportDirectory { inner: Arc::clone(&self.0), path: place.whole().to_vec(), entries })
     }
 }
 
-// === impl Directory ===
+// === impl ExportDirectory ===
 
-impl Directory {
+impl ExportDirectory {
     /// Up to `most` entries; none when all have been told. `.` and `..` are not among them.
-    pub fn next_batch(&mut self, most: usize) -> Result<Vec<Entry>, Refusal> {
+    pub fn next_batch(&mut self, most: usize) -> Result<Vec<DirectoryEntry>, ExportRefusal> {
         self.inner.begin()?;
         let mut batch = Vec::new();
         while batch.len() < most {
@@ -53,14 +53,14 @@ impl Directory {
             {
                 continue;
             }
-            batch.push(Entry { name, attributes });
+            batch.push(DirectoryEntry { name, attributes });
         }
-        self.inner.go_on()?;
+        self.inner.check_live()?;
         Ok(batch)
     }
 }
 
-impl fmt::Debug for Directory {
+impl fmt::Debug for ExportDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Directory").finish_non_exhaustive()
     }

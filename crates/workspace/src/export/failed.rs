@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    journal::{Line, Op},
-    refusal::Refusal,
+    audit::{ExportAuditEntry, ExportOperation},
+    refusal::ExportRefusal,
 };
 
 /// What went wrong in a lease so far.
@@ -33,7 +33,7 @@ pub enum Cause {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Failed {
-    op: Op,
+    op: ExportOperation,
     cause: Cause,
 }
 
@@ -44,9 +44,9 @@ const MAX_PATHS: usize = 1000;
 
 impl FailedChanges {
     /// Takes the next line of the journal into account.
-    pub fn note(&mut self, line: &Line<'_>) {
+    pub fn note(&mut self, line: &ExportAuditEntry<'_>) {
         let place = match line.op {
-            Op::Rename | Op::HardLink => line.to.unwrap_or(line.path),
+            ExportOperation::Rename | ExportOperation::HardLink => line.to.unwrap_or(line.path),
             _ => line.path,
         };
         match line.outcome {
@@ -60,9 +60,9 @@ impl FailedChanges {
         }
     }
 
-    fn succeeded(&mut self, line: &Line<'_>, place: &[u8]) {
+    fn succeeded(&mut self, line: &ExportAuditEntry<'_>, place: &[u8]) {
         match line.op {
-            Op::Rename => {
+            ExportOperation::Rename => {
                 let below = [line.path, b"/"].concat();
                 let is_moved = |path: &[u8]| path == line.path || path.starts_with(&below);
                 let moved: Vec<Vec<u8>> = self.affected.keys().filter(|path| is_moved(path)).cloned().collect();
@@ -73,21 +73,24 @@ impl FailedChanges {
                     }
                 }
             }
-            Op::Create | Op::MakeDir | Op::Symlink | Op::HardLink => drop(self.affected.remove(place)),
+            ExportOperation::Create
+            | ExportOperation::MakeDir
+            | ExportOperation::Symlink
+            | ExportOperation::HardLink => drop(self.affected.remove(place)),
             // Written from its start; or what failed was done after all.
-            Op::Open | Op::SetAttributes => {
+            ExportOperation::Open | ExportOperation::SetAttributes => {
                 let is_same = self.affected.get(place).is_some_and(|failed| failed.op == line.op);
                 if line.bytes == Some(0) || is_same {
                     self.affected.remove(place);
                 }
             }
-            Op::Close | Op::RemoveFile => {
+            ExportOperation::Close | ExportOperation::RemoveFile => {
                 if self.affected.get(place).is_some_and(|failed| failed.cause == Cause::Interrupted) {
                     self.affected.remove(place);
                 }
             }
             // Of several writes into one file others may be the ones that failed.
-            Op::Write | Op::RemoveDir => {}
+            ExportOperation::Write | ExportOperation::RemoveDir => {}
         }
     }
 
@@ -119,12 +122,12 @@ impl FailedChanges {
 
 impl Cause {
     /// `None` where the remote asked for what it may not, or what cannot be.
-    const fn of(refusal: &Refusal) -> Option<Self> {
+    const fn of(refusal: &ExportRefusal) -> Option<Self> {
         match refusal {
-            Refusal::DiskFull => Some(Self::DiskFull),
-            Refusal::Io(_) => Some(Self::Io),
-            Refusal::Quota(what) => Some(Self::Limit(what)),
-            Refusal::Interrupted => Some(Self::Interrupted),
+            ExportRefusal::DiskFull => Some(Self::DiskFull),
+            ExportRefusal::Io(_) => Some(Self::Io),
+            ExportRefusal::Quota(what) => Some(Self::Limit(what)),
+            ExportRefusal::Interrupted => Some(Self::Interrupted),
             _ => None,
         }
     }
@@ -134,17 +137,17 @@ impl Cause {
 mod tests {
     use super::*;
 
-    const OK: Result<(), &Refusal> = Ok(());
-    const FULL: Result<(), &Refusal> = Err(&Refusal::DiskFull);
-    const CUT: Result<(), &Refusal> = Err(&Refusal::Interrupted);
-    const NO: Result<(), &Refusal> = Err(&Refusal::ReadOnly);
+    const OK: Result<(), &ExportRefusal> = Ok(());
+    const FULL: Result<(), &ExportRefusal> = Err(&ExportRefusal::DiskFull);
+    const CUT: Result<(), &ExportRefusal> = Err(&ExportRefusal::Interrupted);
+    const NO: Result<(), &ExportRefusal> = Err(&ExportRefusal::ReadOnly);
 
-    type Step = (Op, &'static str, Option<&'static str>, Option<u64>, Result<(), &'static Refusal>);
+    type Step = (ExportOperation, &'static str, Option<&'static str>, Option<u64>, Result<(), &'static ExportRefusal>);
 
     fn affected(steps: &[Step]) -> Vec<String> {
         let mut failed = FailedChanges::default();
         for &(op, path, to, bytes, outcome) in steps {
-            failed.note(&Line { op, path: path.as_bytes(), to: to.map(str::as_bytes), bytes, outcome });
+            failed.note(&ExportAuditEntry { op, path: path.as_bytes(), to: to.map(str::as_bytes), bytes, outcome });
         }
         assert_eq!(failed.affects_work(), failed.affected().next().is_some());
         failed.affected().map(super::super::show).collect()
@@ -152,31 +155,47 @@ mod tests {
 
     #[test]
     fn what_is_made_anew_is_overcome_and_the_rest_affects_the_work() {
-        let failed: Step = (Op::Write, "a", None, Some(9), FULL);
-        let cut: Step = (Op::Write, "a", None, None, CUT);
+        let failed: Step = (ExportOperation::Write, "a", None, Some(9), FULL);
+        let cut: Step = (ExportOperation::Write, "a", None, None, CUT);
         let table: [(&[Step], &[&str]); 16] = [
             (&[failed], &["a"]),
             (&[cut], &["a"]),
             // What the remote may not do is no failure of ours.
-            (&[(Op::Create, "a", None, None, NO)], &[]),
+            (&[(ExportOperation::Create, "a", None, None, NO)], &[]),
             // More of the same file, or another one.
-            (&[failed, (Op::Write, "a", None, Some(9), OK), (Op::Create, "b", None, None, OK)], &["a"]),
+            (
+                &[
+                    failed,
+                    (ExportOperation::Write, "a", None, Some(9), OK),
+                    (ExportOperation::Create, "b", None, None, OK),
+                ],
+                &["a"],
+            ),
             // Written anew.
-            (&[failed, (Op::Create, "a", None, None, OK)], &[]),
-            (&[failed, (Op::Open, "a", None, Some(0), OK)], &[]),
-            (&[failed, (Op::SetAttributes, "a", None, Some(0), OK)], &[]),
-            (&[failed, (Op::Open, "a", None, None, OK)], &["a"]),
-            (&[failed, (Op::Rename, "new", Some("a"), None, OK)], &[]),
+            (&[failed, (ExportOperation::Create, "a", None, None, OK)], &[]),
+            (&[failed, (ExportOperation::Open, "a", None, Some(0), OK)], &[]),
+            (&[failed, (ExportOperation::SetAttributes, "a", None, Some(0), OK)], &[]),
+            (&[failed, (ExportOperation::Open, "a", None, None, OK)], &["a"]),
+            (&[failed, (ExportOperation::Rename, "new", Some("a"), None, OK)], &[]),
             // What is incomplete is so under any name, and that of a folder above.
-            (&[failed, (Op::Rename, "a", Some("b"), None, OK)], &["b"]),
-            (&[(Op::Write, "d/a", None, None, FULL), (Op::Rename, "d", Some("e"), None, OK)], &["e/a"]),
+            (&[failed, (ExportOperation::Rename, "a", Some("b"), None, OK)], &["b"]),
+            (
+                &[
+                    (ExportOperation::Write, "d/a", None, None, FULL),
+                    (ExportOperation::Rename, "d", Some("e"), None, OK),
+                ],
+                &["e/a"],
+            ),
             // The save that failed is missing, whatever became of its temporary file; one that was cut short is gone.
-            (&[failed, (Op::RemoveFile, "a", None, None, OK)], &["a"]),
-            (&[cut, (Op::RemoveFile, "a", None, None, OK)], &[]),
+            (&[failed, (ExportOperation::RemoveFile, "a", None, None, OK)], &["a"]),
+            (&[cut, (ExportOperation::RemoveFile, "a", None, None, OK)], &[]),
             // It was another connection that began, and not this one that broke.
-            (&[cut, (Op::Close, "a", None, None, OK)], &[]),
-            (&[failed, (Op::Close, "a", None, None, OK)], &["a"]),
-            (&[(Op::MakeDir, "d", None, None, FULL), (Op::MakeDir, "d", None, None, OK)], &[]),
+            (&[cut, (ExportOperation::Close, "a", None, None, OK)], &[]),
+            (&[failed, (ExportOperation::Close, "a", None, None, OK)], &["a"]),
+            (
+                &[(ExportOperation::MakeDir, "d", None, None, FULL), (ExportOperation::MakeDir, "d", None, None, OK)],
+                &[],
+            ),
         ];
         for (steps, expected) in table {
             assert_eq!(affected(steps), expected, "{steps:?}");
@@ -188,11 +207,23 @@ mod tests {
         let mut failed = FailedChanges::default();
         for at in 0..=MAX_PATHS {
             let path = at.to_string();
-            failed.note(&Line { op: Op::Create, path: path.as_bytes(), to: None, bytes: None, outcome: FULL });
+            failed.note(&ExportAuditEntry {
+                op: ExportOperation::Create,
+                path: path.as_bytes(),
+                to: None,
+                bytes: None,
+                outcome: FULL,
+            });
         }
         for at in 0..=MAX_PATHS {
             let path = at.to_string();
-            failed.note(&Line { op: Op::Create, path: path.as_bytes(), to: None, bytes: None, outcome: OK });
+            failed.note(&ExportAuditEntry {
+                op: ExportOperation::Create,
+                path: path.as_bytes(),
+                to: None,
+                bytes: None,
+                outcome: OK,
+            });
         }
         assert_eq!((failed.affected().count(), failed.affects_work()), (0, true));
         assert_eq!(failed.counts().collect::<Vec<_>>(), [(Cause::DiskFull, MAX_PATHS as u64 + 1)]);

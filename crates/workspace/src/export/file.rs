@@ -12,36 +12,36 @@ use rustix::{
 };
 
 use super::{
-    Export, Inner, Refusal, Seen, Writing,
-    attributes::{AttributeChange, Attributes, Kind},
-    before::{Fate, Keeper},
-    believed::{IN_PLACE, read_masked},
+    Export, ExportRefusal, Inner, LastWrite, OpenWrite,
+    attributes::{AttributeChange, FileAttributes, FileKind},
+    audit::{ExportAuditEntry, ExportOperation},
     change::SPECIAL,
     connection::Ticket,
-    credentials::Masked,
-    guard::believed,
+    content_rules::{IN_PLACE, read_masked},
+    credentials::MaskKind,
+    git_guard::trusted_git_file,
     held,
-    journal::{Line, Op},
-    path::Place,
-    record::Left,
-    root::{Found, attributes_of},
+    lease_record::PathAfter,
+    originals::{OriginalsStore, PendingChange},
+    path::ExportPath,
+    root::{PathHandle, attributes_of},
 };
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OpenHow {
+pub struct FileOpenOptions {
     pub read: bool,
     pub write: bool,
     /// Every write goes to the end, whatever its offset.
     pub append: bool,
     pub truncate: bool,
-    pub create: Create,
+    pub create: CreateMode,
     /// Of a file that is made; the host's umask is taken off. 0o644 when `None`.
     pub mode: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Create {
+pub enum CreateMode {
     #[default]
     Never,
     IfMissing,
@@ -50,52 +50,53 @@ pub enum Create {
 }
 
 /// A file of the lease, usable from many threads at once. Dropping it closes it.
-pub struct OpenFile {
+pub struct ExportFile {
     inner: Arc<Inner>,
     fd: OwnedFd,
     inode: u64,
-    path: Place,
+    path: ExportPath,
     read: bool,
     write: bool,
     append: bool,
     /// Whether it is shown without its credentials.
-    masked: Option<Masked>,
+    masked: Option<MaskKind>,
     /// Of a file that is open for writing.
-    seen: Option<Seen>,
+    seen: Option<LastWrite>,
     /// Consecutive writes that are not in the journal yet.
-    written: Mutex<Option<Written>>,
+    written: Mutex<Option<UnreportedWrite>>,
     /// Where its connection is known.
     pub(super) ticket: Option<Ticket>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Written {
+struct UnreportedWrite {
     bytes: u64,
     end: u64,
 }
 
 impl Export {
-    pub fn open_file(&self, path: &[u8], how: &OpenHow) -> Result<OpenFile, Refusal> {
-        if !how.writes() && how.create == Create::Never {
+    pub fn open_file(&self, path: &[u8], how: &FileOpenOptions) -> Result<ExportFile, ExportRefusal> {
+        if !how.writes() && how.create == CreateMode::Never {
             self.0.begin()?;
-            let place = Place::parse(path)?;
-            let found = self.0.see(&place)?;
+            let place = ExportPath::parse(path)?;
+            let found = self.0.find_shown(&place)?;
             let fd = open_existing(&found, how)?;
             return Ok(self.0.opened(fd, found.attributes.inode, place, how));
         }
         let mut is_there = None;
         let done = self.0.carry_out(|keeper| {
-            let place = Place::parse(path)?;
+            let place = ExportPath::parse(path)?;
             self.0.admit_file(&place)?;
-            let found = self.0.see(&place);
+            let found = self.0.find_shown(&place);
             is_there = Some(found.is_ok());
             self.0.open_to_write(keeper, place, found, how)
         });
         // One that was refused before it was looked for is looked for now, for the name of the operation.
-        let is_there = is_there.unwrap_or_else(|| Place::parse(path).is_ok_and(|place| self.0.see(&place).is_ok()));
-        let op = if is_there { Op::Open } else { Op::Create };
+        let is_there =
+            is_there.unwrap_or_else(|| ExportPath::parse(path).is_ok_and(|place| self.0.find_shown(&place).is_ok()));
+        let op = if is_there { ExportOperation::Open } else { ExportOperation::Create };
         let bytes = (is_there && how.truncate).then_some(0);
-        self.0.journal.record(&Line { op, path, to: None, bytes, outcome: done.as_ref().map(|_| ()) });
+        self.0.journal.record(&ExportAuditEntry { op, path, to: None, bytes, outcome: done.as_ref().map(|_| ()) });
         done
     }
 }
@@ -103,22 +104,22 @@ impl Export {
 // === impl Inner ===
 
 impl Inner {
-    fn admit_file(&self, place: &Place) -> Result<(), Refusal> {
+    fn admit_file(&self, place: &ExportPath) -> Result<(), ExportRefusal> {
         if place.is_root() {
-            return Err(Refusal::IsADirectory);
+            return Err(ExportRefusal::IsADirectory);
         }
         self.admit(place.whole(), false)
     }
 
     fn open_to_write(
         self: &Arc<Self>,
-        keeper: &mut Keeper,
-        place: Place,
-        found: Result<Found, Refusal>,
-        how: &OpenHow,
-    ) -> Result<OpenFile, Refusal> {
+        keeper: &mut OriginalsStore,
+        place: ExportPath,
+        found: Result<PathHandle, ExportRefusal>,
+        how: &FileOpenOptions,
+    ) -> Result<ExportFile, ExportRefusal> {
         let (fd, now, folder) = match found {
-            Ok(_) if how.create == Create::New => return Err(Refusal::Exists),
+            Ok(_) if how.create == CreateMode::New => return Err(ExportRefusal::Exists),
             Ok(found) => {
                 let fd = open_existing(&found, how)?;
                 if how.writes() {
@@ -127,7 +128,7 @@ impl Inner {
                     let open = held(&self.writing).get(&found.attributes.inode).map(|open| Arc::clone(&open.seen));
                     if let Some(seen) = open {
                         let seen = held(&seen);
-                        self.notice(keeper, place.whole(), &found, *seen)?;
+                        self.keep_host_edit(keeper, place.whole(), &found, *seen)?;
                     }
                 }
                 if how.truncate {
@@ -135,7 +136,7 @@ impl Inner {
                 }
                 (fd, found.attributes, None)
             }
-            Err(Refusal::NotFound) if how.create != Create::Never => {
+            Err(ExportRefusal::NotFound) if how.create != CreateMode::Never => {
                 let (fd, folder) = self.create(keeper, &place, how)?;
                 let now = attributes_of(&fd)?;
                 (fd, now, Some((place.parent(), folder)))
@@ -143,14 +144,15 @@ impl Inner {
             Err(refusal) => return Err(refusal),
         };
         let inode = now.inode;
-        let left = if how.writes() { Some(Left::Writing { inode }) } else { folder.map(|_| Left::of(Some(&now))) };
+        let left =
+            if how.writes() { Some(PathAfter::Writing { inode }) } else { folder.map(|_| PathAfter::of(Some(&now))) };
         let left = left.map(|left| (place.whole(), left));
-        keeper.leave(&folder.into_iter().chain(left).collect::<Vec<_>>());
+        keeper.record_left(&folder.into_iter().chain(left).collect::<Vec<_>>());
         let mut opened = self.opened(fd, inode, place, how);
         if how.writes() {
             let now = attributes_of(&opened.fd)?;
             let seen = Arc::new(Mutex::new((now.size, now.modified)));
-            let fresh = Writing { path: opened.path.whole().to_vec(), handles: 0, seen };
+            let fresh = OpenWrite { path: opened.path.whole().to_vec(), handles: 0, seen };
             let mut writing = held(&self.writing);
             let writing = writing.entry(inode).or_insert(fresh);
             writing.handles += 1;
@@ -163,34 +165,39 @@ impl Inner {
     }
 
     /// The new file, and how its folder is left.
-    fn create(&self, keeper: &mut Keeper, place: &Place, how: &OpenHow) -> Result<(OwnedFd, Left), Refusal> {
+    fn create(
+        &self,
+        keeper: &mut OriginalsStore,
+        place: &ExportPath,
+        how: &FileOpenOptions,
+    ) -> Result<(OwnedFd, PathAfter), ExportRefusal> {
         self.admit_new(place.whole())?;
-        if believed(place.whole()).is_some() {
+        if trusted_git_file(place.whole()).is_some() {
             return Err(IN_PLACE);
         }
         let parent = self.root.folder(place.parent())?;
-        keeper.keep(&self.root, place.whole(), None, Fate::LosesName, &|| self.go_on())?;
+        keeper.keep_original(&self.root, place.whole(), None, PendingChange::LosesName, &|| self.check_live())?;
         keeper.keep_folder(&self.root, place.parent())?;
         self.usage.file()?;
         let flags = how.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(how.mode.unwrap_or(0o644) & 0o777);
-        let made = openat(&parent, place.name(), flags, mode).inspect_err(|_| self.usage.give_back_file())?;
+        let made = openat(&parent, place.name(), flags, mode).inspect_err(|_| self.usage.release_file())?;
         // It may have the number of a file that is gone.
         held(&self.sealed).remove(&attributes_of(&made)?.inode);
-        Ok((made, Left::of(Some(&attributes_of(&parent)?))))
+        Ok((made, PathAfter::of(Some(&attributes_of(&parent)?))))
     }
 
-    fn opened(self: &Arc<Self>, fd: OwnedFd, inode: u64, path: Place, how: &OpenHow) -> OpenFile {
+    fn opened(self: &Arc<Self>, fd: OwnedFd, inode: u64, path: ExportPath, how: &FileOpenOptions) -> ExportFile {
         let (inner, written) = (Arc::clone(self), Mutex::new(None));
         let (read, write, append) = (how.reads(), how.writes(), how.append);
         let masked = self.masked(path.whole());
-        OpenFile { inner, fd, inode, path, read, write, append, masked, seen: None, written, ticket: None }
+        ExportFile { inner, fd, inode, path, read, write, append, masked, seen: None, written, ticket: None }
     }
 }
 
-// === impl OpenHow ===
+// === impl FileOpenOptions ===
 
-impl OpenHow {
+impl FileOpenOptions {
     const fn writes(&self) -> bool {
         self.write || self.append || self.truncate
     }
@@ -211,7 +218,7 @@ impl OpenHow {
 }
 
 /// As much as there is.
-pub(super) fn fill(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> Result<usize, Refusal> {
+pub(super) fn fill(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> Result<usize, ExportRefusal> {
     let mut filled = 0;
     while filled < buffer.len() {
         match pread(fd, &mut buffer[filled..], offset + filled as u64) {
@@ -224,23 +231,23 @@ pub(super) fn fill(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> Result<usize
     Ok(filled)
 }
 
-fn open_existing(found: &Found, how: &OpenHow) -> Result<OwnedFd, Refusal> {
+fn open_existing(found: &PathHandle, how: &FileOpenOptions) -> Result<OwnedFd, ExportRefusal> {
     is_file(found)?;
     Ok(found.reopen(how.flags())?)
 }
 
-fn is_file(found: &Found) -> Result<(), Refusal> {
+fn is_file(found: &PathHandle) -> Result<(), ExportRefusal> {
     match found.attributes.kind {
-        Kind::File => Ok(()),
-        Kind::Folder => Err(Refusal::IsADirectory),
-        Kind::Link => Err(Errno::LOOP.into()),
-        Kind::Special => Err(SPECIAL),
+        FileKind::File => Ok(()),
+        FileKind::Folder => Err(ExportRefusal::IsADirectory),
+        FileKind::Link => Err(Errno::LOOP.into()),
+        FileKind::Special => Err(SPECIAL),
     }
 }
 
-// === impl OpenFile ===
+// === impl ExportFile ===
 
-impl OpenFile {
+impl ExportFile {
     pub(super) const fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
@@ -254,47 +261,47 @@ impl OpenFile {
     }
 
     /// How many bytes were read; zero at the end of the file.
-    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Refusal> {
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, ExportRefusal> {
         self.inner.begin()?;
         if !self.read {
-            return Err(Refusal::Invalid);
+            return Err(ExportRefusal::Invalid);
         }
         let filled = match self.masked {
             None => fill(&self.fd, offset, buffer)?,
             Some(masked) => read_masked(&self.fd, masked, offset, buffer)?,
         };
         // What was read while the lease ended is not handed out.
-        self.inner.go_on()?;
+        self.inner.check_live()?;
         Ok(filled)
     }
 
     /// Writes all of it, or says why not.
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Refusal> {
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), ExportRefusal> {
         let done = self.inner.usage.operation().and_then(|()| {
             let _under_way = self.inner.gate.read().unwrap_or_else(PoisonError::into_inner);
-            self.inner.go_on()?;
+            self.inner.check_live()?;
             self.write_now(offset, bytes)
         });
         match &done {
             Ok(()) => self.count(offset, bytes.len() as u64),
             Err(refusal) => {
-                self.tell_written();
-                self.tell(bytes.len() as u64, Err(refusal));
+                self.flush_write_record();
+                self.record_write(bytes.len() as u64, Err(refusal));
             }
         }
         done
     }
 
-    fn write_now(&self, offset: u64, bytes: &[u8]) -> Result<(), Refusal> {
+    fn write_now(&self, offset: u64, bytes: &[u8]) -> Result<(), ExportRefusal> {
         if !self.write {
             // Where the folder is lent read-only nothing can be opened for writing.
-            return Err(if self.inner.keeper.is_none() { Refusal::ReadOnly } else { Refusal::Invalid });
+            return Err(if self.inner.originals.is_none() { ExportRefusal::ReadOnly } else { ExportRefusal::Invalid });
         }
         self.inner.admit_write(self.inode)?;
         let length = bytes.len() as u64;
         let start = if self.append { attributes_of(&self.fd)?.size } else { offset };
-        self.inner.usage.write(length, start.checked_add(length).ok_or(Refusal::Invalid)?)?;
-        let Some(seen) = &self.seen else { return Err(Refusal::Invalid) };
+        self.inner.usage.write(length, start.checked_add(length).ok_or(ExportRefusal::Invalid)?)?;
+        let Some(seen) = &self.seen else { return Err(ExportRefusal::Invalid) };
         self.notice_host(seen)?;
         let mut seen = held(seen);
         // It may be looked at since, and about to be believed.
@@ -306,7 +313,7 @@ impl OpenFile {
     }
 
     /// What somebody at the host wrote into it meanwhile is kept before it is overwritten.
-    fn notice_host(&self, seen: &Seen) -> Result<(), Refusal> {
+    fn notice_host(&self, seen: &LastWrite) -> Result<(), ExportRefusal> {
         // Looked at while nobody of ours writes.
         let last = held(seen);
         let now = attributes_of(&self.fd)?;
@@ -314,15 +321,15 @@ impl OpenFile {
             return Ok(());
         }
         drop(last);
-        let Some(keeper) = &self.inner.keeper else { return Ok(()) };
+        let Some(keeper) = &self.inner.originals else { return Ok(()) };
         let mut keeper = held(keeper);
         let path = held(&self.inner.writing).get(&self.inode).map(|writing| writing.path.clone());
-        let found = Found::of(self.fd.try_clone()?)?;
+        let found = PathHandle::of(self.fd.try_clone()?)?;
         let seen = held(seen);
-        path.map_or(Ok(()), |path| self.inner.notice(&mut keeper, &path, &found, *seen))
+        path.map_or(Ok(()), |path| self.inner.keep_host_edit(&mut keeper, &path, &found, *seen))
     }
 
-    fn write_all(&self, offset: u64, bytes: &[u8]) -> Result<(), Refusal> {
+    fn write_all(&self, offset: u64, bytes: &[u8]) -> Result<(), ExportRefusal> {
         let length = bytes.len() as u64;
         let mut written = 0;
         while written < bytes.len() {
@@ -330,7 +337,7 @@ impl OpenFile {
                 Ok(more) => written += more,
                 Err(Errno::INTR) => {}
                 Err(errno) => {
-                    self.inner.usage.give_back(length - written as u64);
+                    self.inner.usage.release(length - written as u64);
                     return Err(errno.into());
                 }
             }
@@ -338,27 +345,27 @@ impl OpenFile {
         Ok(())
     }
 
-    pub fn attributes(&self) -> Result<Attributes, Refusal> {
+    pub fn attributes(&self) -> Result<FileAttributes, ExportRefusal> {
         self.inner.begin()?;
         Ok(attributes_of(&self.fd)?)
     }
 
-    pub fn set_attributes(&self, change: &AttributeChange) -> Result<(), Refusal> {
-        self.tell_written();
+    pub fn set_attributes(&self, change: &AttributeChange) -> Result<(), ExportRefusal> {
+        self.flush_write_record();
         // Of the handle, whatever has its path now; its original was kept when it was opened for writing.
-        let now = Found::of(self.fd.try_clone()?)?;
-        self.inner.change(Op::SetAttributes, self.path.whole(), None, change.size, |keeper| {
+        let now = PathHandle::of(self.fd.try_clone()?)?;
+        self.inner.change(ExportOperation::SetAttributes, self.path.whole(), None, change.size, |keeper| {
             let path = held(&self.inner.writing).get(&now.attributes.inode).map(|writing| writing.path.clone());
-            let place = path.map_or_else(|| Ok(self.path.clone()), |path| Place::parse(&path))?;
+            let place = path.map_or_else(|| Ok(self.path.clone()), |path| ExportPath::parse(&path))?;
             self.inner.alter(keeper, &place, &now, self.write.then_some(&self.fd), change)
         })
     }
 
     /// Brings it to the disk.
-    pub fn sync(&self) -> Result<(), Refusal> {
+    pub fn sync(&self) -> Result<(), ExportRefusal> {
         self.inner.begin()?;
         rustix::fs::fsync(&self.fd)?;
-        self.inner.go_on()
+        self.inner.check_live()
     }
 
     fn count(&self, offset: u64, bytes: u64) {
@@ -369,36 +376,42 @@ impl OpenFile {
                 run.end = offset + bytes;
             }
             run => {
-                if let Some(before) = run.replace(Written { bytes, end: offset + bytes }) {
-                    self.tell(before.bytes, Ok(()));
+                if let Some(before) = run.replace(UnreportedWrite { bytes, end: offset + bytes }) {
+                    self.record_write(before.bytes, Ok(()));
                 }
             }
         }
     }
 
-    fn tell_written(&self) {
+    fn flush_write_record(&self) {
         if let Some(run) = held(&self.written).take() {
-            self.tell(run.bytes, Ok(()));
+            self.record_write(run.bytes, Ok(()));
         }
     }
 
-    fn tell(&self, bytes: u64, outcome: Result<(), &Refusal>) {
+    fn record_write(&self, bytes: u64, outcome: Result<(), &ExportRefusal>) {
         let path = self.path.whole();
-        self.inner.journal.record(&Line { op: Op::Write, path, to: None, bytes: Some(bytes), outcome });
+        self.inner.journal.record(&ExportAuditEntry {
+            op: ExportOperation::Write,
+            path,
+            to: None,
+            bytes: Some(bytes),
+            outcome,
+        });
     }
 }
 
-impl Drop for OpenFile {
+impl Drop for ExportFile {
     fn drop(&mut self) {
-        self.tell_written();
+        self.flush_write_record();
         let inner = &self.inner;
         if !self.write {
             return;
         }
-        let Some(keeper) = &inner.keeper else { return };
+        let Some(keeper) = &inner.originals else { return };
         let mut keeper = held(keeper);
         // After the end of the lease, whatever differs was done by somebody else; the end has noted the rest.
-        if inner.go_on().is_err() {
+        if inner.check_live().is_err() {
             return;
         }
         if let Some(ticket) = self.ticket.take() {
@@ -409,13 +422,13 @@ impl Drop for OpenFile {
         open.handles -= 1;
         if open.handles == 0 {
             let seen = *held(&open.seen);
-            keeper.settle_file(&inner.root, &open.path, self.inode, Some(seen));
+            keeper.record_file_after(&inner.root, &open.path, self.inode, Some(seen));
             writing.remove(&self.inode);
         }
     }
 }
 
-impl fmt::Debug for OpenFile {
+impl fmt::Debug for ExportFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenFile").field("write", &self.write).finish_non_exhaustive()
     }

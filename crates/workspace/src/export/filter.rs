@@ -7,11 +7,11 @@ use std::{borrow::Cow, os::unix::ffi::OsStrExt as _, path::Path};
 
 use icu_normalizer::ComposingNormalizerBorrowed;
 
-use super::{pattern::Patterns, refusal::Unexportable, secrets::SECRETS};
+use super::{pattern::GlobPatterns, refusal::ExportError, secrets::SECRETS};
 
 /// The owner's choice, each line in gitignore's syntax.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rules {
+pub struct ExportPatterns {
     /// Only these are shown, with the folders that lead to them; everything when empty.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
@@ -19,7 +19,7 @@ pub struct Rules {
     pub withhold: Vec<String>,
 }
 
-/// A folder of this machine that no lease shows, as a line for [`Rules::withhold`]; `None` where it is not below `lent`. Both are
+/// A folder of this machine that no lease shows, as a line for [`ExportPatterns::withhold`]; `None` where it is not below `lent`. Both are
 /// real paths.
 pub fn withhold_folder(lent: &Path, private: &Path) -> Option<String> {
     let below = private.strip_prefix(lent).ok().filter(|below| !below.as_os_str().is_empty())?;
@@ -33,7 +33,7 @@ pub fn withhold_folder(lent: &Path, private: &Path) -> Option<String> {
     Some(line)
 }
 
-/// What [`SECRETS`] withhold in a folder because of where it is, as lines for [`Rules::withhold`]: `/config.json` in `.docker`.
+/// What [`SECRETS`] withhold in a folder because of where it is, as lines for [`ExportPatterns::withhold`]: `/config.json` in `.docker`.
 pub fn secrets_in(dir: &Path) -> Vec<String> {
     let twin = fold(dir.as_os_str().as_bytes());
     let is_there = |folder: &str| twin.ends_with(&[b"/", &*fold(folder.as_bytes())].concat());
@@ -41,17 +41,17 @@ pub fn secrets_in(dir: &Path) -> Vec<String> {
     cut.filter(|(folder, _)| is_there(folder)).map(|(_, rest)| rest.to_owned()).collect()
 }
 
-// === impl Rules ===
+// === impl ExportPatterns ===
 
-impl Rules {
+impl ExportPatterns {
     /// Whether every line is a pattern. Nothing is opened.
-    pub fn check(&self) -> Result<(), Unexportable> {
-        Filter::new(self).map(drop)
+    pub fn check(&self) -> Result<(), ExportError> {
+        ExportFilter::new(self).map(drop)
     }
 
     /// Whether leases of `root` and of every folder on the way to `folder`, which is below it, would all show it.
-    pub fn show(&self, root: &Path, folder: &Path) -> Result<bool, Unexportable> {
-        let filter = Filter::new(self)?;
+    pub fn show(&self, root: &Path, folder: &Path) -> Result<bool, ExportError> {
+        let filter = ExportFilter::new(self)?;
         let mut above = folder.ancestors().skip(1).take_while(|above| above.starts_with(root));
         Ok(above.all(|above| {
             folder.strip_prefix(above).is_ok_and(|below| filter.shows(below.as_os_str().as_bytes(), true))
@@ -60,17 +60,17 @@ impl Rules {
 }
 
 #[derive(Debug)]
-pub(crate) struct Filter {
-    include: Patterns,
-    exclude: Patterns,
-    exclude_twins: Patterns,
-    secrets: Patterns,
+pub(crate) struct ExportFilter {
+    include: GlobPatterns,
+    exclude: GlobPatterns,
+    exclude_twins: GlobPatterns,
+    secrets: GlobPatterns,
 }
 
-// === impl Filter ===
+// === impl ExportFilter ===
 
-impl Filter {
-    pub(crate) fn new(rules: &Rules) -> Result<Self, Unexportable> {
+impl ExportFilter {
+    pub(crate) fn new(rules: &ExportPatterns) -> Result<Self, ExportError> {
         // A secret in a subfolder is one as well: `.docker/config.json` counts at any depth.
         let anywhere = SECRETS.iter().map(|line| match line.contains('/') {
             true => format!("**/{line}"),
@@ -78,10 +78,10 @@ impl Filter {
         });
         let secrets: Vec<String> = anywhere.chain(rules.withhold.iter().cloned()).collect();
         Ok(Self {
-            include: Patterns::parse(rules.include.iter().map(String::as_str), <[u8]>::to_vec)?,
-            exclude: Patterns::parse(rules.exclude.iter().map(String::as_str), <[u8]>::to_vec)?,
-            exclude_twins: Patterns::parse(rules.exclude.iter().map(String::as_str), folded)?,
-            secrets: Patterns::parse(secrets.iter().map(String::as_str), folded)?,
+            include: GlobPatterns::parse(rules.include.iter().map(String::as_str), <[u8]>::to_vec)?,
+            exclude: GlobPatterns::parse(rules.exclude.iter().map(String::as_str), <[u8]>::to_vec)?,
+            exclude_twins: GlobPatterns::parse(rules.exclude.iter().map(String::as_str), folded)?,
+            secrets: GlobPatterns::parse(secrets.iter().map(String::as_str), folded)?,
         })
     }
 
@@ -149,9 +149,14 @@ const fn invisible(char: char) -> bool {
 mod tests {
     use super::*;
 
-    fn filter(include: &[&str], exclude: &[&str], withhold: &[&str]) -> Filter {
+    fn filter(include: &[&str], exclude: &[&str], withhold: &[&str]) -> ExportFilter {
         let owned = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
-        Filter::new(&Rules { include: owned(include), exclude: owned(exclude), withhold: owned(withhold) }).unwrap()
+        ExportFilter::new(&ExportPatterns {
+            include: owned(include),
+            exclude: owned(exclude),
+            withhold: owned(withhold),
+        })
+        .unwrap()
     }
 
     #[test]
@@ -224,7 +229,7 @@ mod tests {
         assert_eq!(secrets("/home/ann/.config/containers"), ["/auth.json"]);
         assert_eq!(secrets("/home/ann/my.config"), [""; 0]);
         let withhold = secrets("/home/ann/.config");
-        let filter = Filter::new(&Rules { withhold, ..Rules::default() }).unwrap();
+        let filter = ExportFilter::new(&ExportPatterns { withhold, ..ExportPatterns::default() }).unwrap();
         assert!(!filter.shows(b"GH/hosts.yml", false) && filter.shows(b"nvim/gh", false));
     }
 
@@ -233,7 +238,7 @@ mod tests {
         let line = |private: &str| withhold_folder(Path::new("/home/ann/src"), Path::new(private));
         assert_eq!((line("/home/ann"), line("/home/ann/src"), line("/srv")), (None, None, None));
         let withhold = vec!["!/state".to_owned(), line("/home/ann/src/st*te/[x] y").unwrap()];
-        let filter = Filter::new(&Rules { withhold, ..Rules::default() }).unwrap();
+        let filter = ExportFilter::new(&ExportPatterns { withhold, ..ExportPatterns::default() }).unwrap();
         assert!(!filter.shows(b"st*te/[x] y/runtime.json", false) && filter.shows(b"state/x y", false));
     }
 
@@ -314,8 +319,8 @@ mod tests {
             let input = std::fs::File::open(dir.path().join(".git/paths")).unwrap();
             let told = git(&["check-ignore", "--no-index", "--stdin"]).stdin(input).output().unwrap();
             let ignored: std::collections::HashSet<&str> = std::str::from_utf8(&told.stdout).unwrap().lines().collect();
-            let rules = Rules { exclude: lines.clone(), ..Rules::default() };
-            let filter = Filter::new(&rules).unwrap();
+            let rules = ExportPatterns { exclude: lines.clone(), ..ExportPatterns::default() };
+            let filter = ExportFilter::new(&rules).unwrap();
             for path in &paths {
                 assert_eq!(!filter.shows(path.as_bytes(), false), ignored.contains(&path[..]), "{path} of {lines:?}");
             }

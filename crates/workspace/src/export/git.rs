@@ -5,53 +5,56 @@ use std::collections::BTreeSet;
 
 use super::{
     filter::fold,
-    guard::{Believed, is_git, is_ref_part, trimmed},
-    refusal::Refusal,
+    git_guard::{TrustedGitFile, is_git, is_ref_part, trimmed},
+    refusal::ExportRefusal,
 };
 
 /// How long a file of each kind may be.
-pub(super) const fn longest(kind: Believed) -> u64 {
+pub(super) const fn longest(kind: TrustedGitFile) -> u64 {
     match kind {
-        Believed::Head | Believed::Ref => 4 << 10,
-        Believed::PackedRefs => 64 << 20,
-        Believed::Index => 1 << 30,
-        Believed::Stored(_) => u64::MAX,
+        TrustedGitFile::Head | TrustedGitFile::Ref => 4 << 10,
+        TrustedGitFile::PackedRefs => 64 << 20,
+        TrustedGitFile::Index => 1 << 30,
+        TrustedGitFile::Stored(_) => u64::MAX,
     }
 }
 
-const BAD_REF: Refusal = Refusal::Denied("git on the host could not read it: a ref is an object's id or `ref: refs/…`");
-const BAD_HEAD: Refusal =
-    Refusal::Denied("git on the host could not read it: HEAD is an object's id or `ref: refs/heads/…`");
-const BAD_PACKED: Refusal =
-    Refusal::Denied("git on the host could not read it: each line of packed-refs is an id and a ref");
-const OURS: Refusal = Refusal::Denied("refs/attache is where the host keeps what was there before");
-const BAD_INDEX: Refusal = Refusal::Denied("git on the host could not read this index");
-const OUTSIDE: Refusal = Refusal::Denied("the index names a path that git must not write to");
-const HIDES: Refusal =
-    Refusal::Denied("the index hides files from git on the host (assume-unchanged, skip-worktree or an extension)");
+const BAD_REF: ExportRefusal =
+    ExportRefusal::Denied("git on the host could not read it: a ref is an object's id or `ref: refs/…`");
+const BAD_HEAD: ExportRefusal =
+    ExportRefusal::Denied("git on the host could not read it: HEAD is an object's id or `ref: refs/heads/…`");
+const BAD_PACKED: ExportRefusal =
+    ExportRefusal::Denied("git on the host could not read it: each line of packed-refs is an id and a ref");
+const OURS: ExportRefusal = ExportRefusal::Denied("refs/attache is where the host keeps what was there before");
+const BAD_INDEX: ExportRefusal = ExportRefusal::Denied("git on the host could not read this index");
+const OUTSIDE: ExportRefusal = ExportRefusal::Denied("the index names a path that git must not write to");
+const HIDES: ExportRefusal = ExportRefusal::Denied(
+    "the index hides files from git on the host (assume-unchanged, skip-worktree or an extension)",
+);
 
 /// Whether `new` may take the place of `old`. `id` is how many bytes an object's id has.
-pub(super) fn check(kind: Believed, new: &[u8], old: Option<&[u8]>, id: usize) -> Result<(), Refusal> {
+pub(super) fn check(kind: TrustedGitFile, new: &[u8], old: Option<&[u8]>, id: usize) -> Result<(), ExportRefusal> {
     match kind {
-        Believed::Head if is_head(new) => Ok(()),
-        Believed::Head => Err(BAD_HEAD),
-        Believed::Ref if is_ref(new) => Ok(()),
-        Believed::Ref => Err(BAD_REF),
-        Believed::PackedRefs => {
-            let kept =
-                |text: &[u8]| Ok::<_, Refusal>(packed(text)?.into_iter().map(<[u8]>::to_vec).collect::<BTreeSet<_>>());
+        TrustedGitFile::Head if is_head(new) => Ok(()),
+        TrustedGitFile::Head => Err(BAD_HEAD),
+        TrustedGitFile::Ref if is_ref(new) => Ok(()),
+        TrustedGitFile::Ref => Err(BAD_REF),
+        TrustedGitFile::PackedRefs => {
+            let kept = |text: &[u8]| {
+                Ok::<_, ExportRefusal>(packed(text)?.into_iter().map(<[u8]>::to_vec).collect::<BTreeSet<_>>())
+            };
             if kept(new)? == old.map_or_else(|| Ok(BTreeSet::new()), kept)? { Ok(()) } else { Err(OURS) }
         }
-        Believed::Index => {
-            let new = Index::read(new, id)?;
+        TrustedGitFile::Index => {
+            let new = GitIndex::read(new, id)?;
             if new.hides.is_empty() {
                 return Ok(());
             }
-            let old = old.and_then(|old| Index::read(old, id).ok()).unwrap_or_default();
+            let old = old.and_then(|old| GitIndex::read(old, id).ok()).unwrap_or_default();
             if new.hides.is_subset(&old.hides) { Ok(()) } else { Err(HIDES) }
         }
         // Looked at piece by piece, in `objects`.
-        Believed::Stored(_) => Ok(()),
+        TrustedGitFile::Stored(_) => Ok(()),
     }
 }
 
@@ -74,7 +77,7 @@ fn is_head(text: &[u8]) -> bool {
 }
 
 /// The lines that are the host's.
-fn packed(text: &[u8]) -> Result<Vec<&[u8]>, Refusal> {
+fn packed(text: &[u8]) -> Result<Vec<&[u8]>, ExportRefusal> {
     let mut ours = Vec::new();
     for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"#")) {
         if line.strip_prefix(b"^").is_some_and(is_id) {
@@ -94,7 +97,7 @@ fn packed(text: &[u8]) -> Result<Vec<&[u8]>, Refusal> {
 
 /// What of an index matters here.
 #[derive(Debug, Default)]
-struct Index {
+struct GitIndex {
     /// Paths that git does not look at, and extensions by which it does not look.
     hides: BTreeSet<Vec<u8>>,
 }
@@ -105,10 +108,10 @@ const SKIPPED: u16 = 0x4000;
 /// Times, device, inode, mode, owners, size.
 const STAT: usize = 40;
 
-impl Index {
+impl GitIndex {
     /// As `gitformat-index` describes versions 2 to 4.
-    fn read(bytes: &[u8], id: usize) -> Result<Self, Refusal> {
-        let mut reader = Reader { bytes, at: 0 };
+    fn read(bytes: &[u8], id: usize) -> Result<Self, ExportRefusal> {
+        let mut reader = GitIndexReader { bytes, at: 0 };
         if reader.take(4)? != b"DIRC" {
             return Err(BAD_INDEX);
         }
@@ -166,34 +169,34 @@ fn is_outside(name: &[u8]) -> bool {
     matches!(name, b"" | b"." | b"..") || is_git(trimmed(&fold(name)))
 }
 
-struct Reader<'a> {
+struct GitIndexReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> GitIndexReader<'a> {
     const fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Refusal> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], ExportRefusal> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.bytes.len()).ok_or(BAD_INDEX)?;
         let taken = &self.bytes[self.at..end];
         self.at = end;
         Ok(taken)
     }
 
-    fn number(&mut self) -> Result<u32, Refusal> {
+    fn number(&mut self) -> Result<u32, ExportRefusal> {
         let bytes = self.take(4)?;
         Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    fn short(&mut self) -> Result<u16, Refusal> {
+    fn short(&mut self) -> Result<u16, ExportRefusal> {
         let bytes = self.take(2)?;
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    fn until_nul(&mut self) -> Result<&'a [u8], Refusal> {
+    fn until_nul(&mut self) -> Result<&'a [u8], ExportRefusal> {
         let length = self.bytes[self.at..].iter().position(|&byte| byte == 0).ok_or(BAD_INDEX)?;
         let taken = self.take(length)?;
         self.take(1)?;
@@ -201,7 +204,7 @@ impl<'a> Reader<'a> {
     }
 
     /// As offsets in a pack are written.
-    fn varint(&mut self) -> Result<usize, Refusal> {
+    fn varint(&mut self) -> Result<usize, ExportRefusal> {
         let mut value = 0_usize;
         loop {
             let byte = self.take(1)?[0];
@@ -236,13 +239,14 @@ mod tests {
             ("ref: refs/heads/a b\n", false, false),
             ("ref: refs/heads/main\nmore\n", false, false),
         ] {
-            assert_eq!((ok(Believed::Head, text), ok(Believed::Ref, text)), (head, reference), "{text:?}");
+            assert_eq!((ok(TrustedGitFile::Head, text), ok(TrustedGitFile::Ref, text)), (head, reference), "{text:?}");
         }
     }
 
     #[test]
     fn packed_refs_keep_what_is_the_hosts() {
-        let ok = |new: &str, old: &str| check(Believed::PackedRefs, new.as_bytes(), Some(old.as_bytes()), 20).is_ok();
+        let ok =
+            |new: &str, old: &str| check(TrustedGitFile::PackedRefs, new.as_bytes(), Some(old.as_bytes()), 20).is_ok();
         let ours = format!("# pack-refs with: peeled\n{ID} refs/attache/dlg_1\n{ID} refs/heads/main\n^{ID}\n");
         assert!(ok(&ours, &ours) && ok(&format!("{ID} refs/attache/dlg_1\n"), &ours));
         assert!(!ok(&format!("{ID} refs/heads/main\n"), &ours) && !ok(&ours, ""));

@@ -8,12 +8,12 @@ use std::{
 };
 
 use super::{
-    record::{INDEX, Line, Record},
-    refusal::Refusal,
+    lease_record::{INDEX, LeaseRecord, LeaseRecordLine},
+    refusal::ExportRefusal,
 };
 
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct OriginalsIndex {
     file: File,
     /// Where the last whole line ends.
     end: u64,
@@ -24,25 +24,25 @@ pub(super) struct Index {
     text: Vec<u8>,
 }
 
-const SYNC_EVERY: Duration = Duration::from_secs(1);
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-// === impl Index ===
+// === impl OriginalsIndex ===
 
-impl Index {
+impl OriginalsIndex {
     /// The index in the folder of originals, made when it is missing, and what it holds.
-    pub(super) fn open(before: &Path) -> io::Result<(Self, Record)> {
+    pub(super) fn open(before: &Path) -> io::Result<(Self, LeaseRecord)> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(before.join(INDEX))?;
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
         let end = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
         let is_torn = end < text.len();
-        let record = Record::read(before, &text);
+        let record = LeaseRecord::read(before, &text);
         text.clear();
         Ok((Self { file, end: end as u64, is_torn, synced: Instant::now(), text }, record))
     }
 
     /// All of the lines, or none that counts.
-    pub(super) fn write(&mut self, lines: &[Line]) -> Result<(), Refusal> {
+    pub(super) fn write(&mut self, lines: &[LeaseRecordLine]) -> Result<(), ExportRefusal> {
         self.text.clear();
         for line in lines {
             serde_json::to_writer(&mut self.text, line).map_err(io::Error::from)?;
@@ -68,7 +68,7 @@ impl Index {
 
     /// So that a power cut costs little, and not every change a sync.
     pub(super) fn sync_now_and_then(&mut self) {
-        if self.synced.elapsed() >= SYNC_EVERY {
+        if self.synced.elapsed() >= SYNC_INTERVAL {
             self.sync();
         }
     }

@@ -24,7 +24,7 @@ impl Inner {
                 continue;
             }
             let so_far = names.iter().fold(Vec::new(), |path, name| join(&path, name));
-            let is_folder = self.root.look_maybe(&so_far).ok()?.is_some_and(|found| found.attributes.is_folder());
+            let is_folder = self.root.find_optional(&so_far).ok()?.is_some_and(|found| found.attributes.is_folder());
             if !is_folder || names.pop().is_none() {
                 return None;
             }

@@ -5,30 +5,30 @@
 //! handle of its folder. Links are data: their targets are told and never followed.
 
 mod attributes;
-mod before;
-mod believed;
+mod audit;
 mod change;
 mod connection;
+mod content_rules;
 mod credentials;
 mod directory;
 mod failed;
 mod file;
 mod filter;
 mod git;
-mod guard;
+mod git_guard;
 mod index;
 mod inflate;
-mod journal;
+mod lease_record;
 mod links;
-mod names;
 mod objects;
+mod originals;
 pub(crate) mod path;
 mod pattern;
 mod quota;
-mod record;
 mod refusal;
 pub(crate) mod root;
 mod secrets;
+mod tree;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -44,51 +44,51 @@ use std::{
 use attache_protocol::wire::awcp::AccessMode;
 
 pub use self::{
-    attributes::{AttributeChange, Attributes, Kind, Moment},
-    before::Before,
-    directory::{Directory, Entry as DirectoryEntry},
+    attributes::{AttributeChange, FileAttributes, FileKind, FileTime},
+    audit::{ExportAudit, ExportAuditEntry, ExportOperation, NoExportAudit},
+    directory::{DirectoryEntry, ExportDirectory},
     failed::{Cause, FailedChanges},
-    file::{Create, OpenFile, OpenHow},
-    filter::{Rules, secrets_in, withhold_folder},
-    guard::is_of_repository,
-    journal::{Journal, Line, NoJournal, Op},
-    names::Replace,
-    path::{show, unshow},
-    quota::Quota,
-    record::Record,
-    refusal::{Refusal, Unexportable},
+    file::{CreateMode, ExportFile, FileOpenOptions},
+    filter::{ExportPatterns, secrets_in, withhold_folder},
+    git_guard::is_of_repository,
+    lease_record::LeaseRecord,
+    originals::OriginalsFolder,
+    path::{from_shown, show},
+    quota::LeaseQuota,
+    refusal::{ExportError, ExportRefusal},
     secrets::SECRETS,
-};
-use self::{
-    before::Keeper,
-    connection::Connections,
-    path::Place,
-    quota::Usage,
-    root::{Found, Root},
+    tree::ReplaceMode,
 };
 pub(crate) use self::{
     change::set_times,
     connection::Connection,
     credentials::shows_credentials,
-    filter::Filter,
-    pattern::Patterns,
-    record::{Entry, KeptFile, Left, Stamp, Was},
+    filter::ExportFilter,
+    lease_record::{LeaseRecordEntry, OriginalFile, PathAfter, PathBefore, PathStamp},
+    pattern::GlobPatterns,
+};
+use self::{
+    connection::Connections,
+    originals::OriginalsStore,
+    path::ExportPath,
+    quota::LeaseUsage,
+    root::{ExportRoot, PathHandle},
 };
 
 /// What a lease may do with a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct ExportTerms {
     pub access_mode: AccessMode,
-    pub rules: Rules,
-    pub quota: Quota,
-    pub links: Links,
+    pub rules: ExportPatterns,
+    pub quota: LeaseQuota,
+    pub links: LinkPolicy,
     /// Where the remote sees the folder. A link that it makes to a path below that is one to the same path here.
     pub seen_at: Option<PathBuf>,
 }
 
 /// Which symbolic links a lease may make. They are never followed here; programs of the host do follow them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Links {
+pub enum LinkPolicy {
     /// Only those that stay inside of the folder.
     #[default]
     Inside,
@@ -100,7 +100,7 @@ pub struct Export(Arc<Inner>);
 
 /// The space of the file system below the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Space {
+pub struct FilesystemSpace {
     pub block_size: u64,
     pub blocks: u64,
     pub blocks_free: u64,
@@ -111,21 +111,21 @@ pub struct Space {
 }
 
 struct Inner {
-    root: Root,
-    filter: Filter,
-    usage: Usage,
-    links: Links,
+    root: ExportRoot,
+    filter: ExportFilter,
+    usage: LeaseUsage,
+    links: LinkPolicy,
     /// Where the folder is, here and at the remote; real paths.
     here: Vec<u8>,
     seen_at: Option<Vec<u8>>,
-    journal: Arc<dyn Journal>,
+    journal: Arc<dyn ExportAudit>,
     revoked: AtomicBool,
     /// Read by every changing call while it is under way; the end of the lease waits for it.
     gate: RwLock<()>,
     /// One change of names at a time, so that what was checked is still so. `None` when the folder is lent read-only.
-    keeper: Option<Mutex<Keeper>>,
+    originals: Option<Mutex<OriginalsStore>>,
     /// Files that are open for writing, by inode.
-    writing: Mutex<HashMap<u64, Writing>>,
+    writing: Mutex<HashMap<u64, OpenWrite>>,
     /// The same by connection.
     connections: Mutex<Connections>,
     /// Files that git on the host believes, by inode, with the name under which they were looked at.
@@ -134,23 +134,29 @@ struct Inner {
     looked_at: Mutex<HashSet<u64>>,
 }
 
-struct Writing {
+struct OpenWrite {
     /// The path under which the file is now.
     path: Vec<u8>,
     handles: usize,
-    seen: Seen,
+    seen: LastWrite,
 }
 
 /// The size and time of a file after the lease wrote into it last; held while it writes. Whatever differs was done by somebody
 /// at the host.
-type Seen = Arc<Mutex<(u64, Moment)>>;
+type LastWrite = Arc<Mutex<(u64, FileTime)>>;
 
-// === impl Terms ===
+// === impl ExportTerms ===
 
-impl Terms {
+impl ExportTerms {
     /// Everything but secrets, the default limits.
     pub fn new(access_mode: AccessMode) -> Self {
-        Self { access_mode, rules: Rules::default(), quota: Quota::default(), links: Links::default(), seen_at: None }
+        Self {
+            access_mode,
+            rules: ExportPatterns::default(),
+            quota: LeaseQuota::default(),
+            links: LinkPolicy::default(),
+            seen_at: None,
+        }
     }
 }
 
@@ -158,13 +164,18 @@ impl Terms {
 
 impl Export {
     /// Opens the folder. Where it is lent read-only, `before` is not used.
-    pub fn open(dir: &Path, terms: Terms, before: Before, journal: Arc<dyn Journal>) -> Result<Self, Unexportable> {
-        let root = Root::open(dir)?;
-        let filter = Filter::new(&terms.rules)?;
-        let usage = Usage::new(terms.quota);
+    pub fn open(
+        dir: &Path,
+        terms: ExportTerms,
+        before: OriginalsFolder,
+        journal: Arc<dyn ExportAudit>,
+    ) -> Result<Self, ExportError> {
+        let root = ExportRoot::open(dir)?;
+        let filter = ExportFilter::new(&terms.rules)?;
+        let usage = LeaseUsage::new(terms.quota);
         let keeper = match terms.access_mode {
             AccessMode::Ro => None,
-            AccessMode::Rw => Some(Mutex::new(before.open(dir, usage.kept_limit())?)),
+            AccessMode::Rw => Some(Mutex::new(before.open(dir, usage.originals_limit())?)),
         };
         Ok(Self(Arc::new(Inner {
             root,
@@ -176,7 +187,7 @@ impl Export {
             journal,
             revoked: AtomicBool::new(false),
             gate: RwLock::new(()),
-            keeper,
+            originals: keeper,
             writing: Mutex::default(),
             connections: Mutex::default(),
             sealed: Mutex::default(),
@@ -185,23 +196,23 @@ impl Export {
     }
 
     /// Never follows a link at the end of the path.
-    pub fn attributes(&self, path: &[u8]) -> Result<Attributes, Refusal> {
+    pub fn attributes(&self, path: &[u8]) -> Result<FileAttributes, ExportRefusal> {
         self.0.begin()?;
-        Ok(self.0.see(&Place::parse(path)?)?.attributes)
+        Ok(self.0.find_shown(&ExportPath::parse(path)?)?.attributes)
     }
 
     /// The target as it is, except that of a link to a whole path in the folder: that leads there from the remote, too.
-    pub fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, Refusal> {
+    pub fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, ExportRefusal> {
         self.0.begin()?;
-        let place = Place::parse(path)?;
-        let target = self.0.see(&place)?.target()?;
+        let place = ExportPath::parse(path)?;
+        let target = self.0.find_shown(&place)?.target()?;
         Ok(links::below(&target, &self.0.here, place.parent()).unwrap_or(target))
     }
 
-    pub fn space(&self) -> Result<Space, Refusal> {
+    pub fn space(&self) -> Result<FilesystemSpace, ExportRefusal> {
         self.0.begin()?;
         let told = rustix::fs::fstatvfs(&self.0.root)?;
-        Ok(Space {
+        Ok(FilesystemSpace {
             block_size: told.f_frsize,
             blocks: told.f_blocks,
             blocks_free: told.f_bfree,
@@ -223,8 +234,8 @@ impl Export {
     }
 
     /// What the lease has touched so far.
-    pub fn changes(&self) -> Record {
-        self.0.keeper.as_ref().map_or_else(Record::default, |keeper| held(keeper).record())
+    pub fn changes(&self) -> LeaseRecord {
+        self.0.originals.as_ref().map_or_else(LeaseRecord::default, |keeper| held(keeper).record())
     }
 }
 
@@ -238,27 +249,27 @@ impl fmt::Debug for Export {
 
 impl Inner {
     /// What every call begins with.
-    fn begin(&self) -> Result<(), Refusal> {
+    fn begin(&self) -> Result<(), ExportRefusal> {
         self.usage.operation()?;
-        self.go_on()
+        self.check_live()
     }
 
-    fn go_on(&self) -> Result<(), Refusal> {
+    fn check_live(&self) -> Result<(), ExportRefusal> {
         if self.revoked.load(Ordering::Acquire) {
-            return Err(Refusal::Revoked);
+            return Err(ExportRefusal::Revoked);
         }
         Ok(())
     }
 
     /// Finds what a path names, if the lease shows it.
-    fn see(&self, place: &Place) -> Result<Found, Refusal> {
-        match self.root.look(place.whole()) {
+    fn find_shown(&self, place: &ExportPath) -> Result<PathHandle, ExportRefusal> {
+        match self.root.find(place.whole()) {
             Ok(found) if self.filter.shows(place.whole(), found.attributes.is_folder()) => Ok(found),
-            Ok(_) => Err(Refusal::NotFound),
+            Ok(_) => Err(ExportRefusal::NotFound),
             // What is wrong with a path below something hidden would tell that it is there.
             Err(refusal) => {
                 let shown = [true, false].into_iter().any(|folder| self.filter.shows(place.whole(), folder));
-                Err(if shown { refusal } else { Refusal::NotFound })
+                Err(if shown { refusal } else { ExportRefusal::NotFound })
             }
         }
     }
@@ -267,11 +278,11 @@ impl Inner {
         self.revoked.store(true, Ordering::Release);
         self.usage.end();
         let _nobody = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(keeper) = &self.keeper else { return };
+        let Some(keeper) = &self.originals else { return };
         let mut keeper = held(keeper);
         for (inode, writing) in std::mem::take(&mut *held(&self.writing)) {
             let seen = *held(&writing.seen);
-            keeper.settle_file(&self.root, &writing.path, inode, Some(seen));
+            keeper.record_file_after(&self.root, &writing.path, inode, Some(seen));
         }
         keeper.sync();
     }
@@ -279,7 +290,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(keeper) = &self.keeper {
+        if let Some(keeper) = &self.originals {
             held(keeper).finish();
         }
     }

@@ -14,9 +14,9 @@ use aws_lc_rs::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use rustix::fs::OFlags;
 
 use super::{
-    Refusal,
+    ExportRefusal,
     inflate::{Bad, inflate},
-    root::Found,
+    root::PathHandle,
 };
 
 /// What names in a store mean.
@@ -32,11 +32,13 @@ pub(super) enum Stored {
     LargeFile,
 }
 
-const OTHER: Refusal =
-    Refusal::Denied("it is not the object that its name says; git on the host would take it for that one");
-const NO_PACK: Refusal = Refusal::Denied("an index is added after its pack, so that it can be compared with it");
-const HAS_INDEX: Refusal = Refusal::Denied("this pack has an index already; add another pack");
-const NO_GIT: Refusal = Refusal::Denied("the host has no git that could check the pack; add its objects one by one");
+const OTHER: ExportRefusal =
+    ExportRefusal::Denied("it is not the object that its name says; git on the host would take it for that one");
+const NO_PACK: ExportRefusal =
+    ExportRefusal::Denied("an index is added after its pack, so that it can be compared with it");
+const HAS_INDEX: ExportRefusal = ExportRefusal::Denied("this pack has an index already; add another pack");
+const NO_GIT: ExportRefusal =
+    ExportRefusal::Denied("the host has no git that could check the pack; add its objects one by one");
 /// More than any header: a kind, a space, a number.
 const LONGEST_HEADER: usize = 32;
 /// How often the end of the lease is looked for while git reads a pack.
@@ -57,16 +59,16 @@ pub(super) fn stored(names: &[&[u8]]) -> Option<Stored> {
 }
 
 /// A pack gets its name before its index does, and keeps it.
-pub(super) fn check_pack(has_index: bool) -> Result<(), Refusal> {
+pub(super) fn check_pack(has_index: bool) -> Result<(), ExportRefusal> {
     if has_index { Err(HAS_INDEX) } else { Ok(()) }
 }
 
 /// Whether the file holds the object whose id the last two names are.
 pub(super) fn check_object(
-    found: &Found,
+    found: &PathHandle,
     names: &[&[u8]],
-    go_on: &dyn Fn() -> Result<(), Refusal>,
-) -> Result<(), Refusal> {
+    go_on: &dyn Fn() -> Result<(), ExportRefusal>,
+) -> Result<(), ExportRefusal> {
     let [.., fan, rest] = names else { return Err(OTHER) };
     let id = [*fan, *rest].concat();
     let mut digest = Context::new(algorithm(id.len() / 2));
@@ -120,10 +122,10 @@ fn size(header: &[u8]) -> Option<u64> {
 
 /// Whether the bytes are those that the name is the SHA-256 of.
 pub(super) fn check_large_file(
-    found: &Found,
+    found: &PathHandle,
     name: &[u8],
-    go_on: &dyn Fn() -> Result<(), Refusal>,
-) -> Result<(), Refusal> {
+    go_on: &dyn Fn() -> Result<(), ExportRefusal>,
+) -> Result<(), ExportRefusal> {
     let (mut file, mut digest) = (fs::File::from(found.reopen(OFlags::RDONLY)?), Context::new(&SHA256));
     let mut piece = vec![0; 256 << 10];
     loop {
@@ -138,13 +140,13 @@ pub(super) fn check_large_file(
 
 /// Whether an index is what git itself makes of the pack, to the byte. `scratch` is a folder of this lease alone.
 pub(super) fn check_index(
-    found: &Found,
+    found: &PathHandle,
     name: &[u8],
-    pack: Option<&Found>,
+    pack: Option<&PathHandle>,
     id: usize,
     scratch: &Path,
-    go_on: &dyn Fn() -> Result<(), Refusal>,
-) -> Result<(), Refusal> {
+    go_on: &dyn Fn() -> Result<(), ExportRefusal>,
+) -> Result<(), ExportRefusal> {
     let pack = pack.ok_or(NO_PACK)?;
     let (index, reverse) = (scratch.join("made.idx"), scratch.join("made.rev"));
     let remove = || [&index, &reverse].into_iter().for_each(|file| drop(fs::remove_file(file)));
@@ -158,7 +160,12 @@ pub(super) fn check_index(
     if made? { Ok(()) } else { Err(OTHER) }
 }
 
-fn index_pack(pack: &Found, index: &Path, id: usize, go_on: &dyn Fn() -> Result<(), Refusal>) -> Result<(), Refusal> {
+fn index_pack(
+    pack: &PathHandle,
+    index: &Path,
+    id: usize,
+    go_on: &dyn Fn() -> Result<(), ExportRefusal>,
+) -> Result<(), ExportRefusal> {
     let format = if id == 32 { "sha256" } else { "sha1" };
     // Held open here, and read by git under the name that the handle has in this process.
     let pack = fs::File::from(pack.reopen(OFlags::RDONLY)?);

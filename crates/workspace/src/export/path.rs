@@ -1,27 +1,27 @@
 //! A path as a remote writes it, checked before anything is done with it: plain names below the root, nothing else.
 
-use super::refusal::Refusal;
+use super::refusal::ExportRefusal;
 
 /// A checked path relative to the root: no empty, `.` or `..` name in it, no NUL. The root itself is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ExportPath {
     whole: Vec<u8>,
     /// Where the last name begins.
     name: usize,
 }
 
-// === impl Place ===
+// === impl ExportPath ===
 
-impl Place {
-    pub(crate) fn parse(path: &[u8]) -> Result<Self, Refusal> {
+impl ExportPath {
+    pub(crate) fn parse(path: &[u8]) -> Result<Self, ExportRefusal> {
         if path.contains(&0) {
-            return Err(Refusal::Invalid);
+            return Err(ExportRefusal::Invalid);
         }
         let mut whole = Vec::with_capacity(path.len());
         let mut name = 0;
         for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
             if part == b"." || part == b".." {
-                return Err(Refusal::Invalid);
+                return Err(ExportRefusal::Invalid);
             }
             if !whole.is_empty() {
                 whole.push(b'/');
@@ -93,7 +93,7 @@ pub fn show(path: &[u8]) -> String {
 }
 
 /// The bytes that [`show`] showed; text that it cannot have shown is taken as it is.
-pub fn unshow(shown: &str) -> Vec<u8> {
+pub fn from_shown(shown: &str) -> Vec<u8> {
     let mut rest = shown.as_bytes();
     let mut path = Vec::with_capacity(rest.len());
     while let Some((&first, after)) = rest.split_first() {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn only_plain_names_below_the_root() {
-        let whole = |path: &[u8]| Place::parse(path).map(|place| place.whole().to_vec()).ok();
+        let whole = |path: &[u8]| ExportPath::parse(path).map(|place| place.whole().to_vec()).ok();
         for (path, expected) in [
             (&b""[..], Some(&b""[..])),
             (b"/", Some(b"")),
@@ -147,18 +147,18 @@ mod tests {
         ] {
             assert_eq!(whole(path), expected.map(<[u8]>::to_vec), "{}", show(path));
         }
-        let place = Place::parse(b"a/b/c").unwrap();
+        let place = ExportPath::parse(b"a/b/c").unwrap();
         assert_eq!((place.parent(), place.name()), (&b"a/b"[..], &b"c"[..]));
-        let top = Place::parse(b"a").unwrap();
+        let top = ExportPath::parse(b"a").unwrap();
         assert_eq!((top.parent(), top.name()), (&b""[..], &b"a"[..]));
         assert!(place.is_below(&top) && !top.is_below(&top));
-        assert!(!Place::parse(b"ab/c").unwrap().is_below(&top));
+        assert!(!ExportPath::parse(b"ab/c").unwrap().is_below(&top));
     }
 
     #[test]
     fn shown_paths_can_be_read_back() {
         for path in [&b"a/b"[..], b"a\\xff", b"\xff\xc3\xa9\n\\", "ü/日本".as_bytes(), b"\xc3"] {
-            assert_eq!(unshow(&show(path)), path);
+            assert_eq!(from_shown(&show(path)), path);
         }
         assert_eq!(show(b"a\xff\x1b[0m"), "a\\xff\\x1b[0m");
     }

@@ -1,13 +1,13 @@
 //! Patterns in gitignore's syntax, over bytes: names need not be UTF-8. The last pattern that matches decides.
 
-use super::refusal::Unexportable;
+use super::refusal::ExportError;
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Patterns(Vec<Pattern>);
+pub(crate) struct GlobPatterns(Vec<GlobPattern>);
 
 #[derive(Debug, Clone)]
-struct Pattern {
-    segments: Vec<Segment>,
+struct GlobPattern {
+    segments: Vec<GlobSegment>,
     negated: bool,
     folder_only: bool,
     /// The bytes with which the last name must begin and end, where they are known: most names fail here already.
@@ -16,14 +16,14 @@ struct Pattern {
 }
 
 #[derive(Debug, Clone)]
-enum Segment {
+enum GlobSegment {
     /// `**`: any number of names.
     Deep,
-    Name(Vec<Piece>),
+    Name(Vec<GlobToken>),
 }
 
 #[derive(Debug, Clone)]
-enum Piece {
+enum GlobToken {
     Byte(u8),
     /// `?`
     One,
@@ -35,17 +35,17 @@ enum Piece {
     },
 }
 
-// === impl Patterns ===
+// === impl GlobPatterns ===
 
-impl Patterns {
+impl GlobPatterns {
     pub(crate) fn parse<'a>(
         lines: impl IntoIterator<Item = &'a str>,
         prepare: fn(&[u8]) -> Vec<u8>,
-    ) -> Result<Self, Unexportable> {
+    ) -> Result<Self, ExportError> {
         let mut patterns = Vec::new();
         for line in lines {
-            let parsed = Pattern::parse(&prepare(line.as_bytes()))
-                .map_err(|reason| Unexportable::Pattern { pattern: line.to_owned(), reason })?;
+            let parsed = GlobPattern::parse(&prepare(line.as_bytes()))
+                .map_err(|reason| ExportError::Pattern { pattern: line.to_owned(), reason })?;
             patterns.extend(parsed);
         }
         Ok(Self(patterns))
@@ -67,9 +67,9 @@ impl Patterns {
     }
 }
 
-// === impl Pattern ===
+// === impl GlobPattern ===
 
-impl Pattern {
+impl GlobPattern {
     /// `None` for a blank line or a comment.
     fn parse(line: &[u8]) -> Result<Option<Self>, &'static str> {
         let mut rest = line.strip_suffix(b"\r").unwrap_or(line);
@@ -97,19 +97,19 @@ impl Pattern {
         }
         let mut segments = Vec::new();
         if !anchored {
-            segments.push(Segment::Deep);
+            segments.push(GlobSegment::Deep);
         }
         for part in rest.split(|&byte| byte == b'/') {
             match part {
                 b"" | b"." | b".." => return Err("a name in it is empty, . or .."),
-                b"**" if matches!(segments.last(), Some(Segment::Deep)) => {}
-                b"**" => segments.push(Segment::Deep),
-                name => segments.push(Segment::Name(pieces(name)?)),
+                b"**" if matches!(segments.last(), Some(GlobSegment::Deep)) => {}
+                b"**" => segments.push(GlobSegment::Deep),
+                name => segments.push(GlobSegment::Name(tokens(name)?)),
             }
         }
         let (first, last) = match segments.last() {
-            Some(Segment::Name(pieces)) => (byte(pieces.first()), byte(pieces.last())),
-            Some(Segment::Deep) | None => (None, None),
+            Some(GlobSegment::Name(pieces)) => (byte(pieces.first()), byte(pieces.last())),
+            Some(GlobSegment::Deep) | None => (None, None),
         };
         Ok(Some(Self { segments, negated, folder_only, first, last }))
     }
@@ -121,7 +121,7 @@ impl Pattern {
             return false;
         }
         // Most patterns are one name at any depth.
-        if let [Segment::Deep, Segment::Name(pieces)] = &self.segments[..] {
+        if let [GlobSegment::Deep, GlobSegment::Name(pieces)] = &self.segments[..] {
             return fits(pieces, name);
         }
         self.reach(path)[self.segments.len()]
@@ -141,12 +141,12 @@ impl Pattern {
             let mut next = vec![false; end + 1];
             for (position, segment) in self.segments.iter().enumerate().filter(|(position, _)| at[*position]) {
                 match segment {
-                    Segment::Deep => {
+                    GlobSegment::Deep => {
                         next[position] = true;
                         // `a/**` is everything inside of `a` and not `a` itself.
                         next[end] |= position + 1 == end;
                     }
-                    Segment::Name(pieces) => next[position + 1] |= fits(pieces, name),
+                    GlobSegment::Name(pieces) => next[position + 1] |= fits(pieces, name),
                 }
             }
             self.skip_deep(&mut next);
@@ -158,29 +158,29 @@ impl Pattern {
     /// `**` in the middle may also stand for no name at all.
     fn skip_deep(&self, at: &mut [bool]) {
         for (position, segment) in self.segments.iter().enumerate() {
-            if at[position] && matches!(segment, Segment::Deep) && position + 1 < self.segments.len() {
+            if at[position] && matches!(segment, GlobSegment::Deep) && position + 1 < self.segments.len() {
                 at[position + 1] = true;
             }
         }
     }
 }
 
-const fn byte(piece: Option<&Piece>) -> Option<u8> {
+const fn byte(piece: Option<&GlobToken>) -> Option<u8> {
     match piece {
-        Some(Piece::Byte(byte)) => Some(*byte),
+        Some(GlobToken::Byte(byte)) => Some(*byte),
         _ => None,
     }
 }
 
-fn pieces(name: &[u8]) -> Result<Vec<Piece>, &'static str> {
+fn tokens(name: &[u8]) -> Result<Vec<GlobToken>, &'static str> {
     let mut pieces = Vec::new();
     let mut rest = name;
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
         match byte {
-            b'?' => pieces.push(Piece::One),
-            b'*' if matches!(pieces.last(), Some(Piece::Many)) => {}
-            b'*' => pieces.push(Piece::Many),
+            b'?' => pieces.push(GlobToken::One),
+            b'*' if matches!(pieces.last(), Some(GlobToken::Many)) => {}
+            b'*' => pieces.push(GlobToken::Many),
             b'[' => {
                 let (class, after) = class(rest)?;
                 pieces.push(class);
@@ -188,17 +188,17 @@ fn pieces(name: &[u8]) -> Result<Vec<Piece>, &'static str> {
             }
             b'\\' => {
                 let (&escaped, after) = rest.split_first().ok_or("it ends with a backslash")?;
-                pieces.push(Piece::Byte(escaped));
+                pieces.push(GlobToken::Byte(escaped));
                 rest = after;
             }
-            byte => pieces.push(Piece::Byte(byte)),
+            byte => pieces.push(GlobToken::Byte(byte)),
         }
     }
     Ok(pieces)
 }
 
 /// `a-z0]`, after the opening bracket.
-fn class(text: &[u8]) -> Result<(Piece, &[u8]), &'static str> {
+fn class(text: &[u8]) -> Result<(GlobToken, &[u8]), &'static str> {
     const OPEN: &str = "a [ is never closed";
     let mut rest = text;
     let negated = matches!(rest.first(), Some(b'!' | b'^'));
@@ -210,7 +210,7 @@ fn class(text: &[u8]) -> Result<(Piece, &[u8]), &'static str> {
         let (&first, after) = rest.split_first().ok_or(OPEN)?;
         rest = after;
         match first {
-            b']' if !ranges.is_empty() => return Ok((Piece::Class { negated, ranges }, rest)),
+            b']' if !ranges.is_empty() => return Ok((GlobToken::Class { negated, ranges }, rest)),
             b'[' if matches!(rest.first(), Some(b':' | b'.' | b'=')) => return Err("named classes are not known here"),
             _ => {}
         }
@@ -233,19 +233,19 @@ fn escaped(rest: &mut &[u8]) -> Option<u8> {
 }
 
 /// Whether one name fits; `*` is tried again only from its last occurrence, so the time is at most length times length.
-fn fits(pieces: &[Piece], name: &[u8]) -> bool {
+fn fits(pieces: &[GlobToken], name: &[u8]) -> bool {
     let (mut piece, mut byte) = (0, 0);
     let mut again: Option<(usize, usize)> = None;
     while byte < name.len() {
         let one = match pieces.get(piece) {
-            Some(Piece::Many) => {
+            Some(GlobToken::Many) => {
                 again = Some((piece, byte));
                 piece += 1;
                 continue;
             }
-            Some(Piece::Byte(wanted)) => *wanted == name[byte],
-            Some(Piece::One) => true,
-            Some(Piece::Class { negated, ranges }) => {
+            Some(GlobToken::Byte(wanted)) => *wanted == name[byte],
+            Some(GlobToken::One) => true,
+            Some(GlobToken::Class { negated, ranges }) => {
                 ranges.iter().any(|(low, high)| (*low..=*high).contains(&name[byte])) != *negated
             }
             None => false,
@@ -261,15 +261,15 @@ fn fits(pieces: &[Piece], name: &[u8]) -> bool {
             return false;
         }
     }
-    pieces[piece..].iter().all(|piece| matches!(piece, Piece::Many))
+    pieces[piece..].iter().all(|piece| matches!(piece, GlobToken::Many))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(lines: &[&str]) -> Patterns {
-        Patterns::parse(lines.iter().copied(), <[u8]>::to_vec).unwrap()
+    fn parse(lines: &[&str]) -> GlobPatterns {
+        GlobPatterns::parse(lines.iter().copied(), <[u8]>::to_vec).unwrap()
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(parse(&["*.log", "!keep.log"]).lists(b"keep.log", false), Some(false));
         assert_eq!(parse(&["*\u{e9}"]).lists(b"\xff\xc3\xa9", false), Some(true));
         for bad in ["a[", "a\\", "/", "a//b", "../x", "[[:alpha:]]"] {
-            assert!(Patterns::parse([bad], <[u8]>::to_vec).is_err(), "{bad}");
+            assert!(GlobPatterns::parse([bad], <[u8]>::to_vec).is_err(), "{bad}");
         }
     }
 

@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::refusal::Refusal;
+use super::refusal::ExportRefusal;
 
 /// The limits of one lease; `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quota {
+pub struct LeaseQuota {
     /// Written in all, whether it is still there or not.
     pub bytes: Option<u64>,
     /// Files, folders and links made in all; and as many names that were free before, which moving gives away, too.
@@ -25,7 +25,7 @@ pub struct Quota {
 
 /// How much the folder of originals may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct KeptLimit {
+pub(super) struct OriginalsLimit {
     pub(super) bytes: Option<u64>,
     /// Paths at which nothing was.
     pub(super) free_names: Option<u64>,
@@ -33,34 +33,34 @@ pub(super) struct KeptLimit {
 
 /// What a lease has used up.
 #[derive(Debug)]
-pub(super) struct Usage {
-    quota: Quota,
+pub(super) struct LeaseUsage {
+    quota: LeaseQuota,
     bytes: AtomicU64,
     files: AtomicU64,
-    pace: Mutex<Pace>,
+    pace: Mutex<OperationBucket>,
     ended: Condvar,
 }
 
 /// A token bucket that holds one second's worth; it may go into debt, which is the queue.
 #[derive(Debug)]
-struct Pace {
+struct OperationBucket {
     tokens: f64,
     at: Instant,
     ended: bool,
 }
 
 /// Whoever would wait longer than this is refused: a caller that does not wait for answers gets none.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 pub(super) const FILES: &str = "files made or moved";
 
-// === impl Quota ===
+// === impl LeaseQuota ===
 
-impl Quota {
+impl LeaseQuota {
     pub const UNLIMITED: Self =
         Self { bytes: None, files: None, file_bytes: None, kept_bytes: None, operations_per_second: None };
 }
 
-impl Default for Quota {
+impl Default for LeaseQuota {
     /// Generous for a project, small for a disk.
     fn default() -> Self {
         const GIB: u64 = 1 << 30;
@@ -74,28 +74,28 @@ impl Default for Quota {
     }
 }
 
-// === impl KeptLimit ===
+// === impl OriginalsLimit ===
 
-impl KeptLimit {
+impl OriginalsLimit {
     pub(super) const NONE: Self = Self { bytes: None, free_names: None };
 }
 
-// === impl Usage ===
+// === impl LeaseUsage ===
 
-impl Usage {
-    pub(super) fn new(quota: Quota) -> Self {
+impl LeaseUsage {
+    pub(super) fn new(quota: LeaseQuota) -> Self {
         let tokens = f64::from(quota.operations_per_second.unwrap_or(0));
         Self {
             quota,
             bytes: AtomicU64::new(0),
             files: AtomicU64::new(0),
-            pace: Mutex::new(Pace { tokens, at: Instant::now(), ended: false }),
+            pace: Mutex::new(OperationBucket { tokens, at: Instant::now(), ended: false }),
             ended: Condvar::new(),
         }
     }
 
     /// Counts one operation, and waits for its turn when there are too many.
-    pub(super) fn operation(&self) -> Result<(), Refusal> {
+    pub(super) fn operation(&self) -> Result<(), ExportRefusal> {
         let Some(rate) = self.quota.operations_per_second else { return Ok(()) };
         let rate = f64::from(rate.max(1));
         let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,8 +103,8 @@ impl Usage {
         pace.tokens = (now.duration_since(pace.at).as_secs_f64().mul_add(rate, pace.tokens)).min(rate);
         pace.at = now;
         let wait = Duration::from_secs_f64(((1.0 - pace.tokens) / rate).max(0.0));
-        if wait > LONGEST_WAIT {
-            return Err(Refusal::Quota("operations per second"));
+        if wait > MAX_WAIT {
+            return Err(ExportRefusal::Quota("operations per second"));
         }
         pace.tokens -= 1.0;
         if !wait.is_zero() && !pace.ended {
@@ -120,40 +120,40 @@ impl Usage {
         self.ended.notify_all();
     }
 
-    pub(super) fn file(&self) -> Result<(), Refusal> {
+    pub(super) fn file(&self) -> Result<(), ExportRefusal> {
         take(&self.files, 1, self.quota.files, FILES)
     }
 
-    pub(super) fn give_back_file(&self) {
+    pub(super) fn release_file(&self) {
         self.files.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn write(&self, bytes: u64, end: u64) -> Result<(), Refusal> {
+    pub(super) fn write(&self, bytes: u64, end: u64) -> Result<(), ExportRefusal> {
         self.size(end)?;
         take(&self.bytes, bytes, self.quota.bytes, "bytes written")
     }
 
-    pub(super) fn give_back(&self, bytes: u64) {
+    pub(super) fn release(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn size(&self, size: u64) -> Result<(), Refusal> {
+    pub(super) fn size(&self, size: u64) -> Result<(), ExportRefusal> {
         if self.quota.file_bytes.is_some_and(|limit| size > limit) {
-            return Err(Refusal::Quota("size of one file"));
+            return Err(ExportRefusal::Quota("size of one file"));
         }
         Ok(())
     }
 
-    pub(super) const fn kept_limit(&self) -> KeptLimit {
-        KeptLimit { bytes: self.quota.kept_bytes, free_names: self.quota.files }
+    pub(super) const fn originals_limit(&self) -> OriginalsLimit {
+        OriginalsLimit { bytes: self.quota.kept_bytes, free_names: self.quota.files }
     }
 }
 
-fn take(used: &AtomicU64, more: u64, limit: Option<u64>, what: &'static str) -> Result<(), Refusal> {
+fn take(used: &AtomicU64, more: u64, limit: Option<u64>, what: &'static str) -> Result<(), ExportRefusal> {
     let before = used.fetch_add(more, Ordering::Relaxed);
     if limit.is_some_and(|limit| before.saturating_add(more) > limit) {
         used.fetch_sub(more, Ordering::Relaxed);
-        return Err(Refusal::Quota(what));
+        return Err(ExportRefusal::Quota(what));
     }
     Ok(())
 }
@@ -164,20 +164,25 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_not_counted() {
-        let usage = Usage::new(Quota { bytes: Some(10), files: Some(1), file_bytes: Some(100), ..Quota::UNLIMITED });
+        let usage = LeaseUsage::new(LeaseQuota {
+            bytes: Some(10),
+            files: Some(1),
+            file_bytes: Some(100),
+            ..LeaseQuota::UNLIMITED
+        });
         usage.write(8, 8).unwrap();
-        assert!(matches!(usage.write(3, 11), Err(Refusal::Quota("bytes written"))));
+        assert!(matches!(usage.write(3, 11), Err(ExportRefusal::Quota("bytes written"))));
         usage.write(2, 10).unwrap();
-        assert!(matches!(usage.write(0, 101), Err(Refusal::Quota("size of one file"))));
+        assert!(matches!(usage.write(0, 101), Err(ExportRefusal::Quota("size of one file"))));
         usage.file().unwrap();
-        assert!(matches!(usage.file(), Err(Refusal::Quota(FILES))));
-        usage.give_back_file();
+        assert!(matches!(usage.file(), Err(ExportRefusal::Quota(FILES))));
+        usage.release_file();
         usage.file().unwrap();
     }
 
     #[test]
     fn too_many_operations_wait_and_then_are_refused() {
-        let usage = Usage::new(Quota { operations_per_second: Some(20), ..Quota::UNLIMITED });
+        let usage = LeaseUsage::new(LeaseQuota { operations_per_second: Some(20), ..LeaseQuota::UNLIMITED });
         let begin = Instant::now();
         for _ in 0..24 {
             usage.operation().unwrap();

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 /// Why a call is not carried out. The texts are for the log and for doors that can carry one.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum ExportRefusal {
     #[error("there is no such file or folder")]
     NotFound,
     #[error("{0}")]
@@ -41,7 +41,7 @@ pub enum Refusal {
 
 /// Why a folder cannot be lent at all, with what to do about it.
 #[derive(Debug, thiserror::Error)]
-pub enum Unexportable {
+pub enum ExportError {
     #[error("{dir}: cannot be opened ({source}); check that the folder exists and that you may read it")]
     Folder { dir: PathBuf, source: io::Error },
     #[error("{dir}: is not a folder; name the folder that holds it")]
@@ -62,9 +62,9 @@ pub enum Unexportable {
     BeforeInside { dir: PathBuf },
 }
 
-// === impl Refusal ===
+// === impl ExportRefusal ===
 
-impl Refusal {
+impl ExportRefusal {
     /// A word for the audit line.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ impl Refusal {
     }
 }
 
-impl From<Errno> for Refusal {
+impl From<Errno> for ExportRefusal {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::NOENT => Self::NotFound,
@@ -107,7 +107,7 @@ impl From<Errno> for Refusal {
     }
 }
 
-impl From<io::Error> for Refusal {
+impl From<io::Error> for ExportRefusal {
     fn from(error: io::Error) -> Self {
         match Errno::from_io_error(&error) {
             Some(errno) => errno.into(),

@@ -13,21 +13,21 @@ use rustix::{
 };
 
 use super::{
-    attributes::{Attributes, Kind, WANTED},
+    attributes::{FileAttributes, FileKind, WANTED},
     path::join,
-    refusal::{Refusal, Unexportable},
+    refusal::{ExportError, ExportRefusal},
 };
 
 #[derive(Debug)]
-pub(crate) struct Root {
+pub(crate) struct ExportRoot {
     fd: OwnedFd,
 }
 
 /// A thing in the tree that is held by its handle (`O_PATH`): whatever happens to its name, it stays this one.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct PathHandle {
     fd: OwnedFd,
-    pub(crate) attributes: Attributes,
+    pub(crate) attributes: FileAttributes,
 }
 
 /// Nothing above the root, no link on the way, no `/proc` magic. What is mounted inside of the folder was not lent with
@@ -39,36 +39,36 @@ const CONFINED: ResolveFlags = ResolveFlags::BENEATH
 
 const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-// === impl Root ===
+// === impl ExportRoot ===
 
-impl Root {
-    pub(crate) fn open(dir: &Path) -> Result<Self, Unexportable> {
-        let folder = |errno: Errno| Unexportable::Folder { dir: dir.to_owned(), source: errno.into() };
+impl ExportRoot {
+    pub(crate) fn open(dir: &Path) -> Result<Self, ExportError> {
+        let folder = |errno: Errno| ExportError::Folder { dir: dir.to_owned(), source: errno.into() };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(CWD, dir, flags, Mode::empty()).map_err(|errno| match errno {
-            Errno::NOTDIR => Unexportable::NotAFolder { dir: dir.to_owned() },
+            Errno::NOTDIR => ExportError::NotAFolder { dir: dir.to_owned() },
             errno => folder(errno),
         })?;
         let root = Self { fd };
         let found = match root.handle(b"", OFlags::empty()) {
-            Err(Errno::NOSYS | Errno::PERM) => return Err(Unexportable::NoConfinement),
-            found => Found::of(found.map_err(folder)?).map_err(folder)?,
+            Err(Errno::NOSYS | Errno::PERM) => return Err(ExportError::NoConfinement),
+            found => PathHandle::of(found.map_err(folder)?).map_err(folder)?,
         };
         match found.reopen(OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(_) => Ok(root),
             Err(errno @ (Errno::ACCESS | Errno::PERM)) => Err(folder(errno)),
-            Err(_) => Err(Unexportable::NoProc),
+            Err(_) => Err(ExportError::NoProc),
         }
     }
 
     /// Finds a checked path; a link at its end is found itself.
-    pub(crate) fn look(&self, path: &[u8]) -> Result<Found, Refusal> {
-        Ok(Found::of(self.handle(path, OFlags::empty())?)?)
+    pub(crate) fn find(&self, path: &[u8]) -> Result<PathHandle, ExportRefusal> {
+        Ok(PathHandle::of(self.handle(path, OFlags::empty())?)?)
     }
 
-    pub(crate) fn look_maybe(&self, path: &[u8]) -> Result<Option<Found>, Refusal> {
+    pub(crate) fn find_optional(&self, path: &[u8]) -> Result<Option<PathHandle>, ExportRefusal> {
         match self.handle(path, OFlags::empty()) {
-            Ok(fd) => Ok(Some(Found::of(fd)?)),
+            Ok(fd) => Ok(Some(PathHandle::of(fd)?)),
             // Below a link there is nothing here either.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -76,7 +76,7 @@ impl Root {
     }
 
     /// The folder in which one more name is used.
-    pub(crate) fn folder(&self, path: &[u8]) -> Result<OwnedFd, Refusal> {
+    pub(crate) fn folder(&self, path: &[u8]) -> Result<OwnedFd, ExportRefusal> {
         Ok(self.handle(path, OFlags::DIRECTORY)?)
     }
 
@@ -94,11 +94,11 @@ impl Root {
     pub(crate) fn walk(
         &self,
         from: &[u8],
-        mut visit: impl FnMut(&[u8], &Attributes) -> Result<bool, Refusal>,
-    ) -> Result<(), Refusal> {
+        mut visit: impl FnMut(&[u8], &FileAttributes) -> Result<bool, ExportRefusal>,
+    ) -> Result<(), ExportRefusal> {
         let mut folders = vec![from.to_vec()];
         while let Some(folder) = folders.pop() {
-            let Some(found) = self.look_maybe(&folder)? else { continue };
+            let Some(found) = self.find_optional(&folder)? else { continue };
             for entry in entries(found.reopen(OFlags::RDONLY | OFlags::DIRECTORY)?)? {
                 let (name, attributes) = entry?;
                 let path = join(&folder, &name);
@@ -111,15 +111,15 @@ impl Root {
     }
 }
 
-impl AsFd for Root {
+impl AsFd for ExportRoot {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-// === impl Found ===
+// === impl PathHandle ===
 
-impl Found {
+impl PathHandle {
     pub(crate) fn of(fd: OwnedFd) -> Result<Self, Errno> {
         let attributes = attributes_of(&fd)?;
         Ok(Self { fd, attributes })
@@ -127,7 +127,7 @@ impl Found {
 
     /// The same thing, opened for use. A FIFO or device is never opened: that alone can block or do something.
     pub(crate) fn reopen(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
-        if !matches!(self.attributes.kind, Kind::File | Kind::Folder) {
+        if !matches!(self.attributes.kind, FileKind::File | FileKind::Folder) {
             return Err(Errno::LOOP);
         }
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -139,30 +139,30 @@ impl Found {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
 
-    pub(crate) fn target(&self) -> Result<Vec<u8>, Refusal> {
-        if self.attributes.kind != Kind::Link {
-            return Err(Refusal::Invalid);
+    pub(crate) fn target(&self) -> Result<Vec<u8>, ExportRefusal> {
+        if self.attributes.kind != FileKind::Link {
+            return Err(ExportRefusal::Invalid);
         }
         Ok(rustix::fs::readlinkat(&self.fd, "", Vec::new())?.into_bytes())
     }
 }
 
-impl AsFd for Found {
+impl AsFd for PathHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-pub(crate) fn attributes_of(fd: impl AsFd) -> Result<Attributes, Errno> {
-    Ok(Attributes::from(&statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?))
+pub(crate) fn attributes_of(fd: impl AsFd) -> Result<FileAttributes, Errno> {
+    Ok(FileAttributes::from(&statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?))
 }
 
 /// What is in a folder, with what is told of it.
-pub(crate) type Names = Box<dyn Iterator<Item = Result<(Vec<u8>, Attributes), Refusal>> + Send>;
+pub(crate) type DirectoryEntries = Box<dyn Iterator<Item = Result<(Vec<u8>, FileAttributes), ExportRefusal>> + Send>;
 
 /// What is in an open folder, without `.` and `..`; what vanishes meanwhile is left out.
-pub(crate) fn entries(folder: OwnedFd) -> Result<Names, Refusal> {
-    let stats = folder.try_clone().map_err(|error: io::Error| Refusal::from(error))?;
+pub(crate) fn entries(folder: OwnedFd) -> Result<DirectoryEntries, ExportRefusal> {
+    let stats = folder.try_clone().map_err(|error: io::Error| ExportRefusal::from(error))?;
     let dir = Dir::new(folder)?;
     Ok(Box::new(dir.filter_map(move |entry| {
         let entry = match entry {
@@ -174,7 +174,7 @@ pub(crate) fn entries(folder: OwnedFd) -> Result<Names, Refusal> {
             return None;
         }
         match statx(&stats, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, WANTED) {
-            Ok(stat) => Some(Ok((name.to_bytes().to_vec(), Attributes::from(&stat)))),
+            Ok(stat) => Some(Ok((name.to_bytes().to_vec(), FileAttributes::from(&stat)))),
             Err(Errno::NOENT) => None,
             Err(errno) => Some(Err(errno.into())),
         }

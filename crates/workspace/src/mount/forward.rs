@@ -10,30 +10,31 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 /// Bytes in both directions.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
 /// Opens one more connection at the far end.
-pub type Dial = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>> + Send + Sync>;
+pub type TunnelDial =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>> + Send + Sync>;
 
 /// The port. Dropping it closes it and every connection.
 #[derive(Debug)]
-pub struct Forward {
+pub struct PortForward {
     address: SocketAddr,
     _task: AbortOnDropHandle<()>,
 }
 
 /// sshfs has one connection, and a second one while it connects again. Whoever else of this machine knocks finds SSH behind
 /// the port, without a key to it.
-const MOST: usize = 4;
+const MAX_CONNECTIONS: usize = 4;
 /// What is read at once at most. Each piece becomes a message of its own on the way.
-const PIECE: usize = 128 << 10;
+const MAX_READ: usize = 128 << 10;
 
-// === impl Forward ===
+// === impl PortForward ===
 
-impl Forward {
-    pub async fn open(dial: Dial) -> io::Result<Self> {
+impl PortForward {
+    pub async fn open(dial: TunnelDial) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         Ok(Self { address, _task: AbortOnDropHandle::new(tokio::spawn(serve(listener, dial))) })
@@ -44,12 +45,12 @@ impl Forward {
     }
 }
 
-async fn serve(listener: TcpListener, dial: Dial) {
+async fn serve(listener: TcpListener, dial: TunnelDial) {
     // They end with this task.
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if open.len() < MOST => match accepted {
+            accepted = listener.accept(), if open.len() < MAX_CONNECTIONS => match accepted {
                 Ok((near, _)) => drop(open.spawn(connect(near, dial.clone()))),
                 Err(error) => {
                     tracing::debug!(%error, "a connection to a tunnel was not accepted");
@@ -61,11 +62,11 @@ async fn serve(listener: TcpListener, dial: Dial) {
     }
 }
 
-async fn connect(mut near: TcpStream, dial: Dial) {
+async fn connect(mut near: TcpStream, dial: TunnelDial) {
     let _ = near.set_nodelay(true);
     match dial().await {
         Ok(mut far) => {
-            if let Err(error) = copy_bidirectional_with_sizes(&mut near, &mut far, PIECE, PIECE).await {
+            if let Err(error) = copy_bidirectional_with_sizes(&mut near, &mut far, MAX_READ, MAX_READ).await {
                 tracing::debug!(%error, "a connection through a tunnel broke");
             }
         }

@@ -16,43 +16,43 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
-    Ended, MountError, Mounting,
-    identity::Identity,
-    order::{Order, Said},
-    place::At,
-    sshfs::{self, Device},
+    MountError, MountRequest, UnmountReason,
+    guard_protocol::{GuardOrder, GuardReport},
+    mount_point::MountPointPath,
+    ssh_agent::SshAgent,
+    sshfs::{self, FilesystemId},
     table, underneath,
 };
 
 /// A mount while its guard lives.
-struct Guarded {
-    at: At,
+struct GuardedMount {
+    at: MountPointPath,
     /// What the mount point is on when nothing is mounted there.
-    underneath: Device,
+    underneath: FilesystemId,
     child: Child,
-    words: Words,
-    identity: Identity,
+    output: SshfsOutput,
+    identity: SshAgent,
 }
 
 /// What sshfs and ssh say, as long as they live.
-struct Words {
-    said: Arc<Mutex<Vec<u8>>>,
+struct SshfsOutput {
+    bytes: Arc<Mutex<Vec<u8>>>,
     /// Nothing ever comes; it closes when nobody can say any more.
     over: Receiver<()>,
 }
 
 /// How long a mount may take to appear.
-const MOUNT_TIME: Duration = Duration::from_secs(20);
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long the server behind it may take to show the folder.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a mount is looked at while it is made, and after.
-const SOON: Duration = Duration::from_millis(10);
-const OFTEN: Duration = Duration::from_millis(100);
+const MOUNT_POLL_INTERVAL: Duration = Duration::from_millis(10);
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// How long sshfs may take to end by itself once nothing is mounted.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the reason is waited for when it failed. ssh may outlive sshfs for a moment.
-const REASON_TIME: Duration = Duration::from_secs(3);
-const MOST_SAID: usize = 64 << 10;
+const REASON_TIMEOUT: Duration = Duration::from_secs(3);
+const MAX_OUTPUT: usize = 64 << 10;
 
 /// What the hidden command does: mounts as its first line says, and unmounts when the input ends. Answers the exit code.
 pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write) -> u8 {
@@ -63,10 +63,13 @@ pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write) -
     if !matches!(input.read_line(&mut line), Ok(length) if length > 0) {
         return 0;
     }
-    let (at, mounting) = match Order::read(&line) {
+    let (at, mounting) = match GuardOrder::read(&line) {
         Ok(order) => order,
         Err(error) => {
-            say(&mut output, &Said::failed(&MountError::Guard(format!("the order cannot be understood: {error}"))));
+            send(
+                &mut output,
+                &GuardReport::failed(&MountError::Guard(format!("the order cannot be understood: {error}"))),
+            );
             return 1;
         }
     };
@@ -74,54 +77,59 @@ pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write) -
     let code = match guard(&at, &mounting, &asked, &mut output) {
         Ok(()) => 0,
         Err(error) => {
-            say(&mut output, &Said::failed(&error));
+            send(&mut output, &GuardReport::failed(&error));
             1
         }
     };
     at.remove();
-    say(&mut output, &Said::Removed);
+    send(&mut output, &GuardReport::Removed);
     code
 }
 
-fn guard(at: &At, mounting: &Mounting, asked: &Receiver<()>, output: &mut impl Write) -> Result<(), MountError> {
+fn guard(
+    at: &MountPointPath,
+    mounting: &MountRequest,
+    asked: &Receiver<()>,
+    output: &mut impl Write,
+) -> Result<(), MountError> {
     let _lock = at.lock_guard().map_err(|error| MountError::Guard(error.to_string()))?;
     let underneath = underneath::protect(&at.mount_point()).map_err(MountError::Unprotected)?;
     // By a clock that nobody sets: what the wall clock says may be wrong, or be put right meanwhile.
     let ends = Instant::now() + mounting.lasts;
-    let mut guarded = Guarded::start(at, mounting)?;
-    if let Err(error) = guarded.appear(asked, ends) {
+    let mut guarded = GuardedMount::start(at, mounting)?;
+    if let Err(error) = guarded.wait_until_mounted(asked, ends) {
         guarded.end();
         return Err(error);
     }
     sshfs::read_ahead(&at.mount_point());
-    say(output, &Said::Mounted { underneath });
+    send(output, &GuardReport::Mounted { underneath });
     let why = guarded.watch(asked, ends);
     let outages = guarded.outages();
     guarded.end();
-    say(output, &Said::Unmounted { why, outages });
+    send(output, &GuardReport::Unmounted { why, outages });
     // Whoever still works there must find a folder into which nothing can be written, until the input ends.
     while asked.recv().is_ok() {}
     Ok(())
 }
 
-// === impl Guarded ===
+// === impl GuardedMount ===
 
-impl Guarded {
-    fn start(at: &At, mounting: &Mounting) -> Result<Self, MountError> {
+impl GuardedMount {
+    fn start(at: &MountPointPath, mounting: &MountRequest) -> Result<Self, MountError> {
         let underneath = sshfs::device(&at.mount_point()).map_err(|error| MountError::Guard(error.to_string()))?;
         sshfs::check(mounting)?;
-        let identity = Identity::offer(&at.private(), &mounting.private_key)
+        let identity = SshAgent::offer(&at.private(), &mounting.private_key)
             .map_err(|error| MountError::Guard(format!("the lease's key cannot be offered: {error}")))?;
         let mut child = sshfs::start(at, mounting, identity.socket())?;
-        let words = Words::of(child.stderr.take());
-        Ok(Self { at: at.clone(), underneath, child, words, identity })
+        let words = SshfsOutput::of(child.stderr.take());
+        Ok(Self { at: at.clone(), underneath, child, output: words, identity })
     }
 
     /// Waits until the folder is really there: in the kernel's table, and answering.
-    fn appear(&mut self, asked: &Receiver<()>, ends: Instant) -> Result<(), MountError> {
+    fn wait_until_mounted(&mut self, asked: &Receiver<()>, ends: Instant) -> Result<(), MountError> {
         let (since, mount_point) = (Instant::now(), self.at.mount_point());
         let is_wanted = |time| {
-            let over = match (is_asked(asked, time), Instant::now() >= ends) {
+            let over = match (stop_requested(asked, time), Instant::now() >= ends) {
                 (true, _) => "it was called off before the folder was mounted",
                 (false, true) => "the lease was over before the folder was mounted",
                 (false, false) => return Ok(()),
@@ -132,10 +140,10 @@ impl Guarded {
             if let Ok(Some(_)) = self.child.try_wait() {
                 return Err(self.explain());
             }
-            if since.elapsed() > MOUNT_TIME {
-                return Err(MountError::Sshfs(format!("nothing was mounted within {} s", MOUNT_TIME.as_secs())));
+            if since.elapsed() > MOUNT_TIMEOUT {
+                return Err(MountError::Sshfs(format!("nothing was mounted within {} s", MOUNT_TIMEOUT.as_secs())));
             }
-            is_wanted(SOON)?;
+            is_wanted(MOUNT_POLL_INTERVAL)?;
         }
         // A call into a file system whose server hangs may never return.
         let (sender, answer) = mpsc::channel();
@@ -143,14 +151,14 @@ impl Guarded {
         thread::spawn(move || sender.send(sshfs::answers(&mount_point, underneath)));
         let since = Instant::now();
         loop {
-            match answer.recv_timeout(OFTEN) {
+            match answer.recv_timeout(WATCH_INTERVAL) {
                 Ok(Ok(())) => return Ok(()),
                 // It is mounted before the server is spoken to.
-                Ok(Err(_)) if self.ends_within(REASON_TIME) => return Err(self.explain()),
+                Ok(Err(_)) if self.ends_within(REASON_TIMEOUT) => return Err(self.explain()),
                 Ok(Err(error)) => {
                     return Err(MountError::Sshfs(format!("the host does not show the folder: {error}")));
                 }
-                Err(RecvTimeoutError::Timeout) if since.elapsed() < ANSWER_TIME => is_wanted(Duration::ZERO)?,
+                Err(RecvTimeoutError::Timeout) if since.elapsed() < ANSWER_TIMEOUT => is_wanted(Duration::ZERO)?,
                 Err(_) => return Err(MountError::Sshfs("the host does not answer".to_owned())),
             }
         }
@@ -158,7 +166,7 @@ impl Guarded {
 
     /// Why sshfs ended by itself.
     fn explain(&self) -> MountError {
-        sshfs::explain(&self.words.within(REASON_TIME))
+        sshfs::explain(&self.output.within(REASON_TIMEOUT))
     }
 
     /// How often the connection to the host broke, and was made again.
@@ -166,18 +174,18 @@ impl Guarded {
         u32::try_from(self.identity.connections().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    fn watch(&mut self, asked: &Receiver<()>, ends: Instant) -> Ended {
+    fn watch(&mut self, asked: &Receiver<()>, ends: Instant) -> UnmountReason {
         let mount_point = self.at.mount_point();
         loop {
-            let is_asked = is_asked(asked, OFTEN);
+            let is_asked = stop_requested(asked, WATCH_INTERVAL);
             if !matches!(self.child.try_wait(), Ok(None)) || !is_mounted(&mount_point) {
-                return Ended::Died;
+                return UnmountReason::Died;
             }
             if is_asked {
-                return Ended::Asked;
+                return UnmountReason::Asked;
             }
             if Instant::now() >= ends {
-                return Ended::Expired;
+                return UnmountReason::Expired;
             }
             self.identity.reap();
         }
@@ -189,18 +197,18 @@ impl Guarded {
         if is_mounted(&mount_point) {
             sshfs::detach(&mount_point);
         }
-        if !self.ends_within(LAST_WORDS) {
+        if !self.ends_within(EXIT_TIMEOUT) {
             // Asked first, for it takes its ssh along.
             if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::TERM);
             }
-            if !self.ends_within(LAST_WORDS) {
+            if !self.ends_within(EXIT_TIMEOUT) {
                 let _ = self.child.kill();
                 let _ = self.child.wait();
             }
         }
         if is_mounted(&mount_point) {
-            sshfs::tear_off(&mount_point);
+            sshfs::detach_mount(&mount_point);
         }
     }
 
@@ -208,7 +216,7 @@ impl Guarded {
         let since = Instant::now();
         loop {
             match self.child.try_wait() {
-                Ok(None) if since.elapsed() < time => thread::sleep(SOON),
+                Ok(None) if since.elapsed() < time => thread::sleep(MOUNT_POLL_INTERVAL),
                 Ok(None) => return false,
                 Ok(Some(_)) | Err(_) => return true,
             }
@@ -216,9 +224,9 @@ impl Guarded {
     }
 }
 
-// === impl Words ===
+// === impl SshfsOutput ===
 
-impl Words {
+impl SshfsOutput {
     fn of(pipe: Option<ChildStderr>) -> Self {
         let said = Arc::new(Mutex::new(Vec::new()));
         let (speaks, over) = mpsc::sync_channel(0);
@@ -230,18 +238,18 @@ impl Words {
                 // All of it is read, because a full pipe would stop them.
                 while let Ok(length @ 1..) = pipe.read(&mut piece) {
                     let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-                    let room = MOST_SAID.saturating_sub(said.len());
+                    let room = MAX_OUTPUT.saturating_sub(said.len());
                     said.extend_from_slice(&piece[..length.min(room)]);
                 }
             });
         }
-        Self { said, over }
+        Self { bytes: said, over }
     }
 
     /// Everything, as soon as nobody can say more; else what was said by then.
     fn within(&self, time: Duration) -> String {
         let _ = self.over.recv_timeout(time);
-        String::from_utf8_lossy(&self.said.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+        String::from_utf8_lossy(&self.bytes.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 }
 
@@ -250,7 +258,7 @@ fn is_mounted(mount_point: &Path) -> bool {
 }
 
 /// Whether the input said anything within a time, or has ended.
-fn is_asked(asked: &Receiver<()>, time: Duration) -> bool {
+fn stop_requested(asked: &Receiver<()>, time: Duration) -> bool {
     !matches!(asked.recv_timeout(time), Err(RecvTimeoutError::Timeout))
 }
 
@@ -267,7 +275,7 @@ fn listen(mut input: impl BufRead + Send + 'static) -> Receiver<()> {
 }
 
 /// Nobody may be left to hear it.
-fn say(output: &mut impl Write, said: &Said) {
+fn send(output: &mut impl Write, said: &GuardReport) {
     if let Ok(line) = serde_json::to_string(said) {
         let _ = writeln!(output, "{line}").and_then(|()| output.flush());
     }

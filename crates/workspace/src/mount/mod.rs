@@ -5,11 +5,11 @@
 
 mod forward;
 mod guard;
-mod held;
-mod identity;
-mod need;
-mod order;
-mod place;
+mod guard_protocol;
+mod mount_handle;
+mod mount_point;
+mod requirements;
+mod ssh_agent;
 mod sshfs;
 mod table;
 mod underneath;
@@ -18,20 +18,20 @@ use std::time::Duration;
 
 use attache_protocol::{
     Secret,
-    wire::awcp::{AccessMode, ErrorCode},
+    wire::awcp::{AccessMode, AwcpErrorCode},
 };
 
-pub use forward::{Dial, Forward, Stream};
+pub use forward::{ByteStream, PortForward, TunnelDial};
 pub use guard::run_guard;
-pub use held::{GuardCommand, Mounted, Unmounted, mount};
-pub use need::{Missing, missing, missing_git};
-pub use order::Ended;
-pub use place::{Place, Unplaced, sweep};
-pub use underneath::Underneath;
+pub use guard_protocol::UnmountReason;
+pub use mount_handle::{GuardCommand, MountHandle, MountSummary, mount};
+pub use mount_point::{MountPoint, MountPointError, sweep};
+pub use requirements::{MissingProgram, missing, missing_git};
+pub use underneath::MountPointProtection;
 
 /// What is mounted, and how its server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mounting {
+pub struct MountRequest {
     /// A name or an address.
     pub host: String,
     pub port: u16,
@@ -45,20 +45,20 @@ pub struct Mounting {
     pub access_mode: AccessMode,
     /// It is unmounted after that, whatever else happens. A length of time holds by any clock.
     pub lasts: Duration,
-    /// More options of sshfs, as [`harmless_options`] let them pass.
+    /// More options of sshfs, as [`safe_mount_options`] let them pass.
     pub options: Vec<String>,
 }
 
 /// What of a host's wishes for a mount can be followed, and what cannot.
-pub fn harmless_options(wishes: Vec<String>) -> (Vec<String>, Vec<String>) {
-    sshfs::harmless(wishes)
+pub fn safe_mount_options(wishes: Vec<String>) -> (Vec<String>, Vec<String>) {
+    sshfs::safe_options(wishes)
 }
 
 /// Why a folder is not mounted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
     #[error("{0}")]
-    Missing(Missing),
+    Missing(MissingProgram),
     #[error("the host did not accept the lease's key ({0})")]
     KeyRefused(String),
     #[error("the host's key is not the one that START promised; nothing was sent to it ({0})")]
@@ -76,12 +76,12 @@ pub enum MountError {
 // === impl MountError ===
 
 impl MountError {
-    pub const fn code(&self) -> ErrorCode {
+    pub const fn code(&self) -> AwcpErrorCode {
         match self {
-            Self::Missing(_) => ErrorCode::DepMissing,
-            Self::KeyRefused(_) => ErrorCode::AuthFailed,
-            Self::Unprotected(_) => ErrorCode::MountpointDenied,
-            Self::OtherHost(_) | Self::Terms(_) | Self::Sshfs(_) | Self::Guard(_) => ErrorCode::MountFailed,
+            Self::Missing(_) => AwcpErrorCode::DepMissing,
+            Self::KeyRefused(_) => AwcpErrorCode::AuthFailed,
+            Self::Unprotected(_) => AwcpErrorCode::MountpointDenied,
+            Self::OtherHost(_) | Self::Terms(_) | Self::Sshfs(_) | Self::Guard(_) => AwcpErrorCode::MountFailed,
         }
     }
 

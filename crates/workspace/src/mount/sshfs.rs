@@ -15,29 +15,29 @@ use std::{
 use attache_protocol::wire::awcp::AccessMode;
 use rustix::fs::Dir;
 
-use super::{MountError, Mounting, need, place::At};
+use super::{MountError, MountRequest, mount_point::MountPointPath, requirements};
 
 /// How the kernel calls what sshfs mounts.
 pub(super) const KIND: &str = "fuse.sshfs";
 /// The name of the server in the files that we write.
 const ALIAS: &str = "lease";
 /// How long fusermount3 may take before something harsher is tried.
-const UNMOUNT_TIME: Duration = Duration::from_millis(1500);
-const LONGEST_NAME: usize = 253;
-const LONGEST_LOCATOR: usize = 1024;
-const LARGEST_KEY: usize = 16 << 10;
+const UNMOUNT_TIMEOUT: Duration = Duration::from_millis(1500);
+const MAX_HOST: usize = 253;
+const MAX_LOCATOR: usize = 1024;
+const MAX_KEY: usize = 16 << 10;
 
 /// Writes the files and starts sshfs. Nothing that the host sent reaches a command line but the locator, which was checked.
-pub(super) fn start(at: &At, mounting: &Mounting, agent: &Path) -> Result<Child, MountError> {
+pub(super) fn start(at: &MountPointPath, mounting: &MountRequest, agent: &Path) -> Result<Child, MountError> {
     let program = |name: &'static str| {
-        let missing = || need::missing().into_iter().find(|missing| missing.what == name);
-        need::program(name).ok_or_else(|| match missing() {
+        let missing = || requirements::missing().into_iter().find(|missing| missing.what == name);
+        requirements::program(name).ok_or_else(|| match missing() {
             Some(missing) => MountError::Missing(missing),
             None => MountError::Sshfs(format!("`{name}` is not where programs are")),
         })
     };
-    let (setpriv, sshfs) = (program(need::SETPRIV)?, program(need::SSHFS)?);
-    if let Some(missing) = need::missing().into_iter().next() {
+    let (setpriv, sshfs) = (program(requirements::SETPRIV)?, program(requirements::SSHFS)?);
+    if let Some(missing) = requirements::missing().into_iter().next() {
         return Err(MountError::Missing(missing));
     }
     let config = write_files(&at.private(), mounting, agent).map_err(|error| MountError::Guard(error.to_string()))?;
@@ -60,7 +60,7 @@ pub(super) fn start(at: &At, mounting: &Mounting, agent: &Path) -> Result<Child,
     // Should the guard be killed, sshfs unmounts itself.
     command.args(["--pdeathsig", "TERM", "--"]).arg(sshfs).arg("-f").arg(option).args(["-o", &options]);
     command.arg(format!("{ALIAS}:/{}", mounting.locator.trim_start_matches('/'))).arg(at.mount_point());
-    command.env_clear().env("PATH", need::PATH).env("LC_ALL", "C").current_dir("/");
+    command.env_clear().env("PATH", requirements::PATH).env("LC_ALL", "C").current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().map_err(|error| MountError::Sshfs(error.to_string()))
 }
@@ -69,7 +69,8 @@ pub(super) fn start(at: &At, mounting: &Mounting, agent: &Path) -> Result<Child,
 /// However a link to another folder of the tree is written, there is a `..` in it, so no server can write it in a way that this
 /// check would let pass; it cannot stay on.
 fn rejects_links(sshfs: &Path) -> bool {
-    let asked = Command::new(sshfs).arg("--help").env_clear().env("PATH", need::PATH).stdin(Stdio::null()).output();
+    let asked =
+        Command::new(sshfs).arg("--help").env_clear().env("PATH", requirements::PATH).stdin(Stdio::null()).output();
     asked.is_ok_and(|said| {
         let text = [said.stdout, said.stderr].concat();
         text.windows(19).any(|window| window == b"no_contain_symlinks")
@@ -86,7 +87,7 @@ pub(super) fn read_ahead(mount_point: &Path) {
 
 /// What of a host's wishes for a mount is followed: how long and how much is remembered, and nothing that opens or runs anything.
 /// The rest is answered, to be told.
-pub(super) fn harmless(wishes: Vec<String>) -> (Vec<String>, Vec<String>) {
+pub(super) fn safe_options(wishes: Vec<String>) -> (Vec<String>, Vec<String>) {
     const PLAIN: [&str; 5] = ["ro", "auto_cache", "noauto_cache", "no_readahead", "sync_readdir"];
     const NUMBERS: [(&str, u32); 7] = [
         ("entry_timeout", 3600),
@@ -106,7 +107,7 @@ pub(super) fn harmless(wishes: Vec<String>) -> (Vec<String>, Vec<String>) {
     })
 }
 
-fn write_files(folder: &Path, mounting: &Mounting, agent: &Path) -> io::Result<PathBuf> {
+fn write_files(folder: &Path, mounting: &MountRequest, agent: &Path) -> io::Result<PathBuf> {
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
         // The folder is this lease's own. What lies there under the name, a link too, is replaced and never followed.
@@ -122,7 +123,7 @@ fn write_files(folder: &Path, mounting: &Mounting, agent: &Path) -> io::Result<P
     let (kind, public) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let known_hosts = write("known_hosts", &format!("{ALIAS} {kind} {public}\n"))?;
     let (agent, known_hosts) = (agent.display(), known_hosts.display());
-    let Mounting { host, port, user, .. } = mounting;
+    let MountRequest { host, port, user, .. } = mounting;
     write(
         "ssh_config",
         &format!(
@@ -146,21 +147,21 @@ pub(super) fn is_plain(path: &Path) -> bool {
 }
 
 /// What the host chose must be what it claims to be, and nothing that a program could take for an option.
-pub(super) fn check(mounting: &Mounting) -> Result<(), MountError> {
+pub(super) fn check(mounting: &MountRequest) -> Result<(), MountError> {
     let word = |text: &str, more: &str, longest: usize| {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || more.as_bytes().contains(&byte);
         !text.is_empty() && text.len() <= longest && text.bytes().all(fits) && !text.starts_with('-')
     };
-    let Mounting { host, user, locator, host_key, private_key, .. } = mounting;
+    let MountRequest { host, user, locator, host_key, private_key, .. } = mounting;
     let wrong = |what: &str| Err(MountError::Terms(format!("START cannot be followed: {what}")));
-    if host.parse::<IpAddr>().is_err() && !word(host, ".-_", LONGEST_NAME) {
+    if host.parse::<IpAddr>().is_err() && !word(host, ".-_", MAX_HOST) {
         return wrong("`endpoint.host` is neither a name nor an address");
     }
     if !word(user, "._-", 64) {
         return wrong("`endpoint.user` is not a user's name");
     }
     // Ours is a token; another host's may be a path.
-    if !word(locator, "/._-", LONGEST_LOCATOR) || locator.split('/').any(|part| matches!(part, "." | "..")) {
+    if !word(locator, "/._-", MAX_LOCATOR) || locator.split('/').any(|part| matches!(part, "." | "..")) {
         return wrong("`export_locator` must be letters, digits, `/`, `.`, `_` and `-`");
     }
     let mut words = host_key.split_whitespace();
@@ -169,7 +170,7 @@ pub(super) fn check(mounting: &Mounting) -> Result<(), MountError> {
         return wrong("`host_key` must be an ssh-ed25519 key as OpenSSH writes it");
     }
     let private_key = private_key.expose();
-    if !private_key.starts_with("-----BEGIN OPENSSH PRIVATE KEY-----") || private_key.len() > LARGEST_KEY {
+    if !private_key.starts_with("-----BEGIN OPENSSH PRIVATE KEY-----") || private_key.len() > MAX_KEY {
         return Err(MountError::KeyRefused("the lease's private key is not one".to_owned()));
     }
     Ok(())
@@ -198,21 +199,21 @@ pub(super) fn detach(mount_point: &Path) {
 }
 
 /// At once, whoever still uses it.
-pub(super) fn tear_off(mount_point: &Path) {
+pub(super) fn detach_mount(mount_point: &Path) {
     fusermount(&["-u", "-z", "-q"], mount_point);
 }
 
 fn fusermount(options: &[&str], mount_point: &Path) -> bool {
-    let Some(program) = need::program(need::FUSERMOUNT) else { return false };
+    let Some(program) = requirements::program(requirements::FUSERMOUNT) else { return false };
     let mut command = Command::new(program);
-    command.args(options).arg("--").arg(mount_point).env_clear().env("PATH", need::PATH);
+    command.args(options).arg("--").arg(mount_point).env_clear().env("PATH", requirements::PATH);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else { return false };
     let since = Instant::now();
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return status.success(),
-            Ok(None) if since.elapsed() < UNMOUNT_TIME => thread::sleep(Duration::from_millis(5)),
+            Ok(None) if since.elapsed() < UNMOUNT_TIMEOUT => thread::sleep(Duration::from_millis(5)),
             _ => {
                 let _ = child.kill();
                 let _ = child.try_wait();
@@ -224,19 +225,19 @@ fn fusermount(options: &[&str], mount_point: &Path) -> bool {
 
 /// Tells one file system from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Device(u64);
+pub(super) struct FilesystemId(u64);
 
 /// What the folder is on before anything is mounted over it.
-pub(super) fn device(folder: &Path) -> io::Result<Device> {
-    fs::metadata(folder).map(|found| Device(found.dev()))
+pub(super) fn device(folder: &Path) -> io::Result<FilesystemId> {
+    fs::metadata(folder).map(|found| FilesystemId(found.dev()))
 }
 
 /// Whether the server behind the mount answers, and it is not the folder underneath that does: sshfs mounts before it
 /// connects, and unmounts when it is refused, perhaps just before this looks.
-pub(super) fn answers(mount_point: &Path, underneath: Device) -> io::Result<()> {
+pub(super) fn answers(mount_point: &Path, underneath: FilesystemId) -> io::Result<()> {
     // One handle for both questions, for what is mounted may change between two.
     let folder = File::open(mount_point)?;
-    if Device(folder.metadata()?.dev()) == underneath {
+    if FilesystemId(folder.metadata()?.dev()) == underneath {
         return Err(io::Error::new(io::ErrorKind::NotConnected, "it was unmounted again"));
     }
     Dir::new(folder)?.next().transpose()?;
@@ -249,8 +250,8 @@ mod tests {
 
     use super::*;
 
-    fn mounting() -> Mounting {
-        Mounting {
+    fn mounting() -> MountRequest {
+        MountRequest {
             host: "10.0.0.7".to_owned(),
             port: 22,
             user: "lease".to_owned(),
@@ -267,20 +268,20 @@ mod tests {
     fn what_a_host_may_say() {
         assert_eq!(check(&mounting()), Ok(()));
         for host in ["::1", "build.example.org", "localhost"] {
-            assert_eq!(check(&Mounting { host: host.to_owned(), ..mounting() }), Ok(()), "{host}");
+            assert_eq!(check(&MountRequest { host: host.to_owned(), ..mounting() }), Ok(()), "{host}");
         }
         for host in ["-oProxyCommand=x", "a b", "a\nProxyCommand x", "", "a;b", "%h", "x\"y"] {
-            assert!(check(&Mounting { host: host.to_owned(), ..mounting() }).is_err(), "{host}");
+            assert!(check(&MountRequest { host: host.to_owned(), ..mounting() }).is_err(), "{host}");
         }
         for locator in ["..", "../x", "/a/../b", "", "-o", "/a/./b", "a b", "a\n", "a,b", "a:b"] {
-            assert!(check(&Mounting { locator: locator.to_owned(), ..mounting() }).is_err(), "{locator}");
+            assert!(check(&MountRequest { locator: locator.to_owned(), ..mounting() }).is_err(), "{locator}");
         }
-        assert_eq!(check(&Mounting { locator: "/exports/x1".to_owned(), ..mounting() }), Ok(()));
+        assert_eq!(check(&MountRequest { locator: "/exports/x1".to_owned(), ..mounting() }), Ok(()));
         for user in ["-x", "a@b", ""] {
-            assert!(check(&Mounting { user: user.to_owned(), ..mounting() }).is_err(), "{user}");
+            assert!(check(&MountRequest { user: user.to_owned(), ..mounting() }).is_err(), "{user}");
         }
         for host_key in ["ssh-rsa AAAA", "ssh-ed25519", "ssh-ed25519 AA\nother ssh-ed25519 BB", "@cert-authority AA"] {
-            assert!(check(&Mounting { host_key: host_key.to_owned(), ..mounting() }).is_err(), "{host_key}");
+            assert!(check(&MountRequest { host_key: host_key.to_owned(), ..mounting() }).is_err(), "{host_key}");
         }
     }
 
@@ -295,7 +296,7 @@ mod tests {
             "ro,suid",
             "entry_timeout=x",
         ];
-        let (followed, ignored) = harmless(wishes.map(str::to_owned).to_vec());
+        let (followed, ignored) = safe_options(wishes.map(str::to_owned).to_vec());
         assert_eq!((followed.len(), ignored.len()), (2, 5), "{followed:?}");
     }
 

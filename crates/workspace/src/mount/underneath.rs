@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// What keeps writers out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Underneath {
+pub enum MountPointProtection {
     /// Its mode, 0555. That is enough for everybody but root.
     Mode,
     /// The file system's immutable flag.
@@ -27,20 +27,20 @@ pub enum Underneath {
 }
 
 /// Makes an empty folder unwritable, and proves it.
-pub(super) fn protect(folder: &Path) -> Result<Underneath, String> {
+pub(super) fn protect(folder: &Path) -> Result<MountPointProtection, String> {
     fs::set_permissions(folder, Permissions::from_mode(0o555)).map_err(|error| error.to_string())?;
-    let done = if geteuid().is_root() { protect_from_root(folder)? } else { Underneath::Mode };
+    let done = if geteuid().is_root() { protect_from_root(folder)? } else { MountPointProtection::Mode };
     match File::create_new(folder.join(".probe")) {
         Ok(_) => Err("a file could still be made in it".to_owned()),
         Err(_) => Ok(done),
     }
 }
 
-fn protect_from_root(folder: &Path) -> Result<Underneath, String> {
+fn protect_from_root(folder: &Path) -> Result<MountPointProtection, String> {
     match set_immutable(folder, IFlags::union) {
-        Ok(()) => Ok(Underneath::Immutable),
+        Ok(()) => Ok(MountPointProtection::Immutable),
         Err(no_flag) => match mount("none", folder, "tmpfs", MountFlags::RDONLY, Some(c"size=4k,mode=555")) {
-            Ok(()) => Ok(Underneath::ReadOnlyMount),
+            Ok(()) => Ok(MountPointProtection::ReadOnlyMount),
             Err(no_mount) => Err(format!(
                 "root writes into any folder; the immutable flag is refused ({no_flag}), and so is a read-only mount ({no_mount})"
             )),

@@ -3,25 +3,26 @@
 
 use std::{fmt::Write as _, io::Read as _, path::Path, time::Duration};
 
-use attache_protocol::wire::delegation::Change;
+use attache_protocol::wire::delegation::FileChangeKind;
 use rustix::fs::OFlags;
 use similar::{ChangeTag, TextDiff};
 
 use super::{
-    Error, binary,
-    compare::{Difference, Now, differences, kept},
-    planted::Planted,
+    Error,
+    autorun::AutorunPatterns,
+    binary,
+    compare::{PathDifference, PathNow, differences, open_original},
 };
-use crate::export::{Kind, Record, Was, root::Root, show, unshow};
+use crate::export::{FileKind, LeaseRecord, PathBefore, from_shown, root::ExportRoot, show};
 
 /// How much is read to count lines, over all files; what is beyond is told without lines.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct DiffBudget {
     bytes: u64,
 }
 
 /// The content of one side.
-enum Side {
+enum DiffSide {
     Nothing,
     Text(String),
     /// No text.
@@ -33,20 +34,20 @@ enum Side {
 /// Begins the line that names a file which is not in the patch: beyond the longest, too large, or a repository's own.
 pub const NOT_SHOWN: &str = "# not shown here: ";
 /// Begins the line that names a file which a program runs or obeys without being asked.
-pub const LOOK_AT: &str = "# look at this first: ";
+pub const REVIEW_FIRST: &str = "# look at this first: ";
 /// Larger files are told without lines.
-const LARGEST: u64 = 4 << 20;
+const MAX_DIFFED_FILE: u64 = 4 << 20;
 /// A diff that takes longer is a rougher one.
-const PATIENCE: Duration = Duration::from_millis(500);
+const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What changed, as a patch of at most about `most` bytes; the rest is named. What a program here would run without being asked
 /// is named first.
-pub fn diff(dir: &Path, record: &Record, most: usize) -> Result<String, Error> {
-    let (root, planted) = (Root::open(dir)?, Planted::new()?);
+pub fn diff(dir: &Path, record: &LeaseRecord, most: usize) -> Result<String, Error> {
+    let (root, planted) = (ExportRoot::open(dir)?, AutorunPatterns::new()?);
     let (mut notes, mut text) = (String::new(), String::new());
     for difference in differences(&root, record) {
         if let Some(who) = difference.run_by(&planted) {
-            let _ = writeln!(notes, "{LOOK_AT}{} (run or obeyed by {who})", show(difference.path));
+            let _ = writeln!(notes, "{REVIEW_FIRST}{} (run or obeyed by {who})", show(difference.path));
         }
         if text.len() > most || is_of_git(difference.path) {
             let _ = writeln!(text, "{NOT_SHOWN}{}", show(difference.path));
@@ -88,10 +89,10 @@ fn is_of_git(path: &[u8]) -> bool {
 
 /// Lines added and removed, of text.
 pub(super) fn count(
-    root: &Root,
-    record: &Record,
-    difference: &Difference<'_>,
-    budget: &mut Budget,
+    root: &ExportRoot,
+    record: &LeaseRecord,
+    difference: &PathDifference<'_>,
+    budget: &mut DiffBudget,
 ) -> Option<(u64, u64)> {
     if !difference.is_content() || budget.bytes == 0 {
         return None;
@@ -100,10 +101,10 @@ pub(super) fn count(
     budget.bytes = budget.bytes.saturating_sub(old.len() + new.len());
     let lines = |text: &str| text.split_inclusive('\n').count() as u64;
     match (&old, &new) {
-        (Side::Nothing, Side::Text(new)) => Some((lines(new), 0)),
-        (Side::Text(old), Side::Nothing) => Some((0, lines(old))),
-        (Side::Text(old), Side::Text(new)) => {
-            let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(old.as_str(), new.as_str());
+        (DiffSide::Nothing, DiffSide::Text(new)) => Some((lines(new), 0)),
+        (DiffSide::Text(old), DiffSide::Nothing) => Some((0, lines(old))),
+        (DiffSide::Text(old), DiffSide::Text(new)) => {
+            let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(old.as_str(), new.as_str());
             let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count() as u64;
             Some((count(ChangeTag::Insert), count(ChangeTag::Delete)))
         }
@@ -111,22 +112,22 @@ pub(super) fn count(
     }
 }
 
-fn one(root: &Root, record: &Record, difference: &Difference<'_>, text: &mut String) {
+fn one(root: &ExportRoot, record: &LeaseRecord, difference: &PathDifference<'_>, text: &mut String) {
     let path = show(difference.path);
     let before = match &difference.entry.was {
-        Was::Absent => None,
-        Was::Folder { .. } => Some(FOLDER),
-        Was::Link { .. } => Some(LINK),
-        Was::File(file) => Some(file_mode(file.mode)),
+        PathBefore::Absent => None,
+        PathBefore::Folder { .. } => Some(FOLDER),
+        PathBefore::Link { .. } => Some(LINK),
+        PathBefore::File(file) => Some(file_mode(file.mode)),
     };
     let now = match &difference.now {
-        Now::Absent => None,
-        Now::Is(now) => Some(match now.kind {
-            Kind::Folder => FOLDER,
-            Kind::Link => LINK,
-            Kind::File | Kind::Special => file_mode(now.mode),
+        PathNow::Absent => None,
+        PathNow::Is(now) => Some(match now.kind {
+            FileKind::Folder => FOLDER,
+            FileKind::Link => LINK,
+            FileKind::File | FileKind::Special => file_mode(now.mode),
         }),
-        Now::Unseen(refusal) => {
+        PathNow::Unseen(refusal) => {
             let _ = writeln!(text, "# {path}: it cannot be looked at: {refusal}");
             return;
         }
@@ -148,10 +149,10 @@ fn one(root: &Root, record: &Record, difference: &Difference<'_>, text: &mut Str
     match (old_mode, new_mode) {
         (Some(old_mode), Some(new_mode)) if (old_mode == LINK) != (new_mode == LINK) => {
             // What becomes something else goes, and the other comes.
-            patch(difference.path, Some(old_mode), None, &old, &Side::Nothing, text);
-            patch(difference.path, None, Some(new_mode), &Side::Nothing, &new, text);
+            patch(difference.path, Some(old_mode), None, &old, &DiffSide::Nothing, text);
+            patch(difference.path, None, Some(new_mode), &DiffSide::Nothing, &new, text);
         }
-        _ if difference.change == Change::Attributes && old_mode == new_mode => {
+        _ if difference.change == FileChangeKind::Attributes && old_mode == new_mode => {
             let _ = writeln!(text, "# only its time or mode: {path}");
         }
         _ => patch(difference.path, old_mode, new_mode, &old, &new, text),
@@ -166,9 +167,9 @@ const fn file_mode(mode: u32) -> u32 {
     if mode & 0o100 == 0 { 0o100_644 } else { 0o100_755 }
 }
 
-fn patch(path: &[u8], old_mode: Option<u32>, new_mode: Option<u32>, old: &Side, new: &Side, text: &mut String) {
+fn patch(path: &[u8], old_mode: Option<u32>, new_mode: Option<u32>, old: &DiffSide, new: &DiffSide, text: &mut String) {
     let (a, b) = (quoted("a/", path), quoted("b/", path));
-    if matches!(old, Side::Unread) || matches!(new, Side::Unread) {
+    if matches!(old, DiffSide::Unread) || matches!(new, DiffSide::Unread) {
         let _ = writeln!(text, "{NOT_SHOWN}{}", show(path));
         return;
     }
@@ -179,7 +180,7 @@ fn patch(path: &[u8], old_mode: Option<u32>, new_mode: Option<u32>, old: &Side, 
         (Some(old), Some(new)) if old != new => drop(writeln!(text, "old mode {old:o}\nnew mode {new:o}")),
         _ => {}
     }
-    if let (Side::Binary(_), _) | (_, Side::Binary(_)) = (old, new) {
+    if let (DiffSide::Binary(_), _) | (_, DiffSide::Binary(_)) = (old, new) {
         binary::write(old.bytes(), new.bytes(), old_mode.is_some(), new_mode.is_some(), text);
         return;
     }
@@ -187,39 +188,39 @@ fn patch(path: &[u8], old_mode: Option<u32>, new_mode: Option<u32>, old: &Side, 
     let ended = |name: String| if name.contains(' ') && !name.starts_with('"') { name + "\t" } else { name };
     let a = if old_mode.is_none() { "/dev/null".to_owned() } else { ended(a) };
     let b = if new_mode.is_none() { "/dev/null".to_owned() } else { ended(b) };
-    let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(old.text(), new.text());
+    let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(old.text(), new.text());
     let _ = write!(text, "{}", diff.unified_diff().context_radius(3).header(&a, &b));
 }
 
-fn sides(root: &Root, record: &Record, difference: &Difference<'_>) -> (Side, Side) {
+fn sides(root: &ExportRoot, record: &LeaseRecord, difference: &PathDifference<'_>) -> (DiffSide, DiffSide) {
     let old = match &difference.entry.was {
-        Was::Absent | Was::Folder { .. } => Side::Nothing,
-        Was::Link { target, .. } => Side::of(unshow(target)),
-        Was::File(file) if file.size > LARGEST => Side::Unread,
-        Was::File(file) => kept(record, file).map_or(Side::Unread, Side::read),
+        PathBefore::Absent | PathBefore::Folder { .. } => DiffSide::Nothing,
+        PathBefore::Link { target, .. } => DiffSide::of(from_shown(target)),
+        PathBefore::File(file) if file.size > MAX_DIFFED_FILE => DiffSide::Unread,
+        PathBefore::File(file) => open_original(record, file).map_or(DiffSide::Unread, DiffSide::read),
     };
     let new = match &difference.now {
-        Now::Absent => Side::Nothing,
-        Now::Is(now) if now.is_folder() => Side::Nothing,
-        Now::Is(now) => root.look(difference.path).map_or(Side::Unread, |found| match now.kind {
-            Kind::Link => found.target().map_or(Side::Unread, Side::of),
-            Kind::File if now.size <= LARGEST => {
-                found.reopen(OFlags::RDONLY).map_or(Side::Unread, |file| Side::read(file.into()))
+        PathNow::Absent => DiffSide::Nothing,
+        PathNow::Is(now) if now.is_folder() => DiffSide::Nothing,
+        PathNow::Is(now) => root.find(difference.path).map_or(DiffSide::Unread, |found| match now.kind {
+            FileKind::Link => found.target().map_or(DiffSide::Unread, DiffSide::of),
+            FileKind::File if now.size <= MAX_DIFFED_FILE => {
+                found.reopen(OFlags::RDONLY).map_or(DiffSide::Unread, |file| DiffSide::read(file.into()))
             }
-            Kind::File | Kind::Folder | Kind::Special => Side::Unread,
+            FileKind::File | FileKind::Folder | FileKind::Special => DiffSide::Unread,
         }),
-        Now::Unseen(_) => Side::Unread,
+        PathNow::Unseen(_) => DiffSide::Unread,
     };
     (old, new)
 }
 
-// === impl Side ===
+// === impl DiffSide ===
 
-impl Side {
+impl DiffSide {
     fn read(file: std::fs::File) -> Self {
         let mut bytes = Vec::new();
-        let read = file.take(LARGEST + 1).read_to_end(&mut bytes);
-        if read.is_err() || bytes.len() as u64 > LARGEST { Self::Unread } else { Self::of(bytes) }
+        let read = file.take(MAX_DIFFED_FILE + 1).read_to_end(&mut bytes);
+        if read.is_err() || bytes.len() as u64 > MAX_DIFFED_FILE { Self::Unread } else { Self::of(bytes) }
     }
 
     /// As git decides it; what is no UTF-8 cannot be shown as text either.
@@ -250,9 +251,9 @@ impl Side {
     }
 }
 
-// === impl Budget ===
+// === impl DiffBudget ===
 
-impl Default for Budget {
+impl Default for DiffBudget {
     fn default() -> Self {
         Self { bytes: 256 << 20 }
     }

@@ -1,7 +1,7 @@
 //! A record of a delegation in the folder's own git repository, beside everything that is the user's: commits under
 //! `refs/attache/<delegation_id>` through a private index, without hooks, signatures or the user's configuration.
 //!
-//! The user's index, branches and files are not touched. Only [`Repository::init`] and [`Repository::commit`], which the owner
+//! The user's index, branches and files are not touched. Only [`GitRepository::init`] and [`GitRepository::commit`], which the owner
 //! opts in to, do that.
 
 use std::{
@@ -15,12 +15,12 @@ use std::{
 
 use attache_protocol::{DelegationId, Timestamp};
 
-use crate::export::{Filter, Rules, Unexportable, show, shows_credentials};
+use crate::export::{ExportError, ExportFilter, ExportPatterns, show, shows_credentials};
 
 /// The repository that a lent folder is in. Git is told where it is and looks for no other, whatever a lease has made since
 /// it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repository {
+pub struct GitRepository {
     /// `.git`, or where that leads.
     git_dir: PathBuf,
     top: PathBuf,
@@ -30,11 +30,11 @@ pub struct Repository {
 
 /// What a commit of ours is about.
 #[derive(Debug, Clone, Copy)]
-pub struct Snapshot<'a> {
+pub struct GitSnapshot<'a> {
     pub delegation: &'a DelegationId,
     pub message: &'a str,
     /// What the lease withholds is not committed either: a remote reads the repository's objects.
-    pub rules: &'a Rules,
+    pub rules: &'a ExportPatterns,
     /// The private index: a file in a folder of this delegation.
     pub index: &'a Path,
     pub now: Timestamp,
@@ -49,14 +49,14 @@ pub enum Error {
     #[error("no branch is checked out in {0}; check one out (git switch <branch>), then commit by hand")]
     NoBranch(PathBuf),
     #[error(transparent)]
-    Rules(#[from] Unexportable),
+    Rules(#[from] ExportError),
     #[error("{path}: {source}")]
     Index { path: PathBuf, source: io::Error },
 }
 
 /// Whose configuration a command sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Config {
+enum GitConfigScope {
     Repository,
     User,
 }
@@ -95,14 +95,14 @@ const QUIET: &[&str] = &[
     "safe.bareRepository=explicit",
 ];
 
-// === impl Repository ===
+// === impl GitRepository ===
 
-impl Repository {
+impl GitRepository {
     /// `None` when the folder is in no repository, or in one without files (bare).
     pub fn find(dir: &Path) -> Result<Option<Self>, Error> {
         // One at a time: a path may have newlines in it.
         let ask = |what: &str| -> Result<Option<Vec<u8>>, Error> {
-            let mut asked = command(dir, Config::Repository, None);
+            let mut asked = command(dir, GitConfigScope::Repository, None);
             let output = asked.args(["rev-parse", what]).output().map_err(Error::Missing)?;
             Ok(output.status.success().then(|| line(output.stdout)))
         };
@@ -115,7 +115,7 @@ impl Repository {
 
     /// Makes a repository of the folder; an opt-in of its owner.
     pub fn init(dir: &Path) -> Result<Self, Error> {
-        let mut init = command(dir, Config::Repository, None);
+        let mut init = command(dir, GitConfigScope::Repository, None);
         run("init", init.args(["init", "--quiet", "--template=", "--initial-branch=main"]), None)?;
         Ok(Self { git_dir: dir.join(".git"), top: dir.to_owned(), prefix: Vec::new() })
     }
@@ -133,10 +133,10 @@ impl Repository {
 
     /// Commits the folder as it is now to the delegation's ref and tells the commit's id. The first one stands on what is
     /// checked out, the next on the one before.
-    pub fn snapshot(&self, snapshot: &Snapshot<'_>) -> Result<String, Error> {
+    pub fn snapshot(&self, snapshot: &GitSnapshot<'_>) -> Result<String, Error> {
         let reference = format!("refs/attache/{}", snapshot.delegation);
         let tree = self.tree(snapshot)?;
-        let git = || self.git(Config::Repository, Some(snapshot.index));
+        let git = || self.git(GitConfigScope::Repository, Some(snapshot.index));
         let parent = match self.resolve(&reference)? {
             Some(parent) => Some(parent),
             None => self.resolve("HEAD")?,
@@ -155,7 +155,7 @@ impl Repository {
     /// Commits these paths, relative to the folder, to the branch that is checked out; an opt-in of its owner. Nothing else
     /// that is staged or edited goes into it. `None` when there is nothing to commit.
     pub fn commit(&self, paths: &[Vec<u8>], message: &str, now: Timestamp) -> Result<Option<String>, Error> {
-        let git = || self.git(Config::User, None);
+        let git = || self.git(GitConfigScope::User, None);
         let branch = git().args(["symbolic-ref", "--quiet", "HEAD"]).output().map_err(Error::Missing)?;
         if !branch.status.success() {
             return Err(Error::NoBranch(self.top.clone()));
@@ -163,7 +163,7 @@ impl Repository {
         let all: Vec<Vec<u8>> = paths.iter().map(|path| [&self.prefix[..], path].concat()).collect();
         // What is ignored stays out; git says which.
         let given = nul(all.iter().map(Vec::as_slice));
-        let ignored = git().args(["check-ignore", "-z", "--stdin"]).feed(&given)?;
+        let ignored = git().args(["check-ignore", "-z", "--stdin"]).run_with_input(&given)?;
         let ignored: Vec<&[u8]> = ignored.stdout.split(|&byte| byte == 0).collect();
         let known = self.listed(&all)?;
         let wanted = all.iter().filter(|path| {
@@ -182,7 +182,7 @@ impl Repository {
             .args(["--literal-pathspecs", "commit", "--quiet", "--no-verify", "--only", "-m", message])
             .args(from_stdin);
         signed(&mut commit, now);
-        let output = commit.feed(&list)?;
+        let output = commit.run_with_input(&list)?;
         if !output.status.success() {
             let nothing = git().args(["diff", "--cached", "--quiet"]).status().map_err(Error::Missing)?.success();
             return if nothing { Ok(None) } else { Err(failed("commit", &output)) };
@@ -191,9 +191,9 @@ impl Repository {
     }
 
     /// The folder as a tree, next to what else of the repository is checked out.
-    fn tree(&self, snapshot: &Snapshot<'_>) -> Result<String, Error> {
-        let filter = Filter::new(snapshot.rules)?;
-        let git = || self.git(Config::Repository, Some(snapshot.index));
+    fn tree(&self, snapshot: &GitSnapshot<'_>) -> Result<String, Error> {
+        let filter = ExportFilter::new(snapshot.rules)?;
+        let git = || self.git(GitConfigScope::Repository, Some(snapshot.index));
         self.copy_index(snapshot.index)?;
         self.look_at_all(snapshot.index)?;
         let mut list = git();
@@ -224,7 +224,7 @@ impl Repository {
     /// What the user told git not to look at (`--assume-unchanged`, `--skip-worktree`) is looked at in our index all the same, as
     /// far as it is there.
     fn look_at_all(&self, index: &Path) -> Result<(), Error> {
-        let git = || self.git(Config::Repository, Some(index));
+        let git = || self.git(GitConfigScope::Repository, Some(index));
         let listed = run("ls-files", git().args(["ls-files", "-z", "-v"]), None)?;
         let (mut assumed, mut skipped) = (Vec::new(), Vec::new());
         for line in listed.split(|&byte| byte == 0) {
@@ -264,18 +264,18 @@ impl Repository {
         if paths.is_empty() {
             return Ok(std::collections::HashSet::new());
         }
-        let listed = run("ls-files", self.git(Config::User, None).args(["ls-files", "-z"]), None)?;
+        let listed = run("ls-files", self.git(GitConfigScope::User, None).args(["ls-files", "-z"]), None)?;
         Ok(listed.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect())
     }
 
     fn resolve(&self, name: &str) -> Result<Option<String>, Error> {
         let commit = format!("{name}^{{commit}}");
-        let mut asked = self.git(Config::Repository, None);
+        let mut asked = self.git(GitConfigScope::Repository, None);
         let output = asked.args(["rev-parse", "--verify", "--quiet", &commit]).output().map_err(Error::Missing)?;
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
-    fn git(&self, config: Config, index: Option<&Path>) -> Command {
+    fn git(&self, config: GitConfigScope, index: Option<&Path>) -> Command {
         let mut command = command(&self.top, config, index);
         command.env("GIT_DIR", &self.git_dir).env("GIT_WORK_TREE", &self.top);
         command
@@ -283,7 +283,7 @@ impl Repository {
 }
 
 /// A git command that runs nothing else, asks nobody and locks nothing of the user's.
-fn command(dir: &Path, config: Config, index: Option<&Path>) -> Command {
+fn command(dir: &Path, config: GitConfigScope, index: Option<&Path>) -> Command {
     let mut command = Command::new("git");
     command.arg("-C").arg(dir);
     for setting in QUIET {
@@ -293,7 +293,7 @@ fn command(dir: &Path, config: Config, index: Option<&Path>) -> Command {
         command.env_remove(name);
     }
     command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C").stdin(Stdio::null());
-    if config == Config::Repository {
+    if config == GitConfigScope::Repository {
         command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_ATTR_NOSYSTEM", "1");
     }
     if let Some(index) = index {
@@ -313,7 +313,7 @@ fn signed(command: &mut Command, now: Timestamp) {
 
 fn run(what: &str, command: &mut Command, input: Option<&[u8]>) -> Result<Vec<u8>, Error> {
     let output = match input {
-        Some(input) => command.feed(input)?,
+        Some(input) => command.run_with_input(input)?,
         None => command.output().map_err(Error::Missing)?,
     };
     if output.status.success() { Ok(output.stdout) } else { Err(failed(what, &output)) }
@@ -348,13 +348,13 @@ fn nul<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     list
 }
 
-trait Feed {
+trait RunWithInput {
     /// Runs to the end with this input, which is written while the output is read.
-    fn feed(&mut self, input: &[u8]) -> Result<Output, Error>;
+    fn run_with_input(&mut self, input: &[u8]) -> Result<Output, Error>;
 }
 
-impl Feed for Command {
-    fn feed(&mut self, input: &[u8]) -> Result<Output, Error> {
+impl RunWithInput for Command {
+    fn run_with_input(&mut self, input: &[u8]) -> Result<Output, Error> {
         let mut child =
             self.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(Error::Missing)?;
         let mut stdin = child.stdin.take();

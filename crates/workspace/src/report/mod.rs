@@ -3,33 +3,33 @@
 //! All of it is made from the lease's [`Record`] and the originals kept beside it, so it costs what was touched and not what
 //! the folder holds. The folder's content is not trusted here either: it is reached through the same confined handles.
 
+mod autorun;
 mod binary;
 mod compare;
 mod diff;
 pub mod git;
-mod planted;
 mod restore;
 mod revert;
 
 use std::{io, path::Path};
 
-use attache_protocol::wire::delegation::{Change, ChangedPath, Changes, DiffStat};
+use attache_protocol::wire::delegation::{ChangedPath, DiffStat, FileChangeKind, FolderChanges};
 
 use self::{
-    compare::{Difference, Now, differences},
-    planted::Planted,
+    autorun::AutorunPatterns,
+    compare::{PathDifference, PathNow, differences},
 };
 pub use self::{
-    diff::{LOOK_AT, NOT_SHOWN, diff, header},
+    diff::{NOT_SHOWN, REVIEW_FIRST, diff, header},
     revert::revert,
 };
-use crate::export::{Record, Unexportable, root::Root, show};
+use crate::export::{ExportError, LeaseRecord, root::ExportRoot, show};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    Folder(#[from] Unexportable),
+    Folder(#[from] ExportError),
     #[error("the folder of originals cannot be read: {0}; restore it, or see what changed with git")]
     Before(io::Error),
     #[error("`{0}` is not a path below the folder")]
@@ -39,15 +39,15 @@ pub enum Error {
 }
 
 /// `changed_paths` is cut after so many.
-const TOLD: usize = 1000;
+const MAX_CHANGED_PATHS: usize = 1000;
 
 /// What differs from the time before the lease. Works while the lease lasts, too.
-pub fn changes(dir: &Path, record: &Record) -> Result<Changes, Error> {
-    let root = Root::open(dir)?;
+pub fn changes(dir: &Path, record: &LeaseRecord) -> Result<FolderChanges, Error> {
+    let root = ExportRoot::open(dir)?;
     let found = differences(&root, record);
-    let mut told = Changes { truncated: found.len() > TOLD, ..Changes::default() };
-    let mut budget = diff::Budget::default();
-    let planted = Planted::new()?;
+    let mut told = FolderChanges { truncated: found.len() > MAX_CHANGED_PATHS, ..FolderChanges::default() };
+    let mut budget = diff::DiffBudget::default();
+    let planted = AutorunPatterns::new()?;
     for difference in &found {
         let lines = diff::count(&root, record, difference, &mut budget);
         let (added, removed) = lines.unzip();
@@ -56,7 +56,7 @@ pub fn changes(dir: &Path, record: &Record) -> Result<Changes, Error> {
             insertions: told.diff_stat.insertions + added.unwrap_or(0),
             deletions: told.diff_stat.deletions + removed.unwrap_or(0),
         };
-        if told.changed_paths.len() < TOLD {
+        if told.changed_paths.len() < MAX_CHANGED_PATHS {
             told.changed_paths.push(ChangedPath {
                 path: show(difference.path),
                 change: difference.change,
@@ -70,23 +70,23 @@ pub fn changes(dir: &Path, record: &Record) -> Result<Changes, Error> {
     Ok(told)
 }
 
-impl Difference<'_> {
+impl PathDifference<'_> {
     fn also_changed_here(&self) -> bool {
         let is_still = match &self.now {
-            Now::Absent => self.entry.left.still(None),
-            Now::Is(attributes) => self.entry.left.still(Some(attributes)),
-            Now::Unseen(_) => true,
+            PathNow::Absent => self.entry.left.is_unchanged(None),
+            PathNow::Is(attributes) => self.entry.left.is_unchanged(Some(attributes)),
+            PathNow::Unseen(_) => true,
         };
         self.entry.changed_here || !is_still
     }
 
     /// Who runs what the remote put there. What is gone runs no more.
-    fn run_by(&self, planted: &Planted) -> Option<&'static str> {
-        let is_there = self.change != Change::Removed && self.is_content();
+    fn run_by(&self, planted: &AutorunPatterns) -> Option<&'static str> {
+        let is_there = self.change != FileChangeKind::Removed && self.is_content();
         is_there.then(|| planted.run_by(self.path)).flatten()
     }
 
     const fn is_content(&self) -> bool {
-        !matches!(self.change, Change::Attributes)
+        !matches!(self.change, FileChangeKind::Attributes)
     }
 }

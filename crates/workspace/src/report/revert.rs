@@ -6,19 +6,19 @@ use std::{
     path::Path,
 };
 
-use attache_protocol::wire::delegation::{Kept, Revert, Reverted, Take};
+use attache_protocol::wire::delegation::{ConflictChoice, KeptPath, RevertRequest, RevertResult};
 use rustix::io::Errno;
 
 use super::{
     Error,
     compare::{changed, is_spoiled},
-    restore::{NotRestored, Steps, attributes, remove_folder, unlock},
+    restore::{NotRestored, RestoreSteps, attributes, remove_folder, unlock},
 };
 use crate::export::{
-    Attributes, Before, Entry, Left, Record, Refusal, Was,
-    path::Place,
-    root::{Found, Root},
-    show, unshow,
+    ExportRefusal, FileAttributes, LeaseRecord, LeaseRecordEntry, OriginalsFolder, PathAfter, PathBefore, from_shown,
+    path::ExportPath,
+    root::{ExportRoot, PathHandle},
+    show,
 };
 
 const EDITED: &str = "somebody here edited it after the remote had";
@@ -30,15 +30,15 @@ const JUST_NOW: &str = "somebody here edited it in this very moment";
 const FILLED: &str = "somebody here put something into it";
 
 /// A path to be put back, to what, and what stands there.
-struct Job<'a> {
-    place: Place,
-    was: &'a Was,
+struct RevertStep<'a> {
+    place: ExportPath,
+    was: &'a PathBefore,
     /// As it was judged; nothing overwrites anything else.
-    now: Option<Attributes>,
+    now: Option<FileAttributes>,
 }
 
 /// Why a path is left alone.
-struct Alone {
+struct RevertSkip {
     reason: String,
     /// Both sides edited it, and nobody has said which version it gets.
     conflict: bool,
@@ -47,17 +47,17 @@ struct Alone {
 /// Takes back what the lease changed: all of it, or what is named and below. The lease must have ended. What cannot be put
 /// back is left and told with the reason; the rest is put back all the same. Where a name means nothing, nothing is done. What
 /// somebody here edited as well is left, unless it was said which version it gets, and then what it replaces is kept.
-pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, Error> {
+pub fn revert(dir: &Path, record: &LeaseRecord, asked: &RevertRequest) -> Result<RevertResult, Error> {
     let wanted = wanted(record, asked)?;
-    let root = Root::open(dir)?;
-    let mut steps = Steps::new(&root, record);
-    let mut done = Reverted::default();
+    let root = ExportRoot::open(dir)?;
+    let mut steps = RestoreSteps::new(&root, record);
+    let mut done = RevertResult::default();
     let folders = if asked.paths.is_empty() { still_folders(&root, record) } else { Vec::new() };
     let mut jobs = choose(&root, record, &wanted, asked.take, &mut done);
     // A folder in which something is only replaced keeps the time it has.
     let mut times = BTreeMap::new();
     for folder in jobs.keys().map(|path| parent(path)) {
-        if let Ok(Some(found)) = root.look_maybe(&folder) {
+        if let Ok(Some(found)) = root.find_optional(&folder) {
             times.insert(folder, (found.attributes.mode, found.attributes.modified));
         }
     }
@@ -68,16 +68,18 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
             away.push((path.clone(), kept));
         }
     }
-    for (path, Alone { reason, conflict }) in away {
+    for (path, RevertSkip { reason, conflict }) in away {
         jobs.remove(&path);
-        done.kept.push(Kept { path: show(&path), reason, conflict, versions: Vec::new() });
+        done.kept.push(KeptPath { path: show(&path), reason, conflict, versions: Vec::new() });
     }
     for (path, job) in &jobs {
         let outcome = match job.was {
-            Was::Absent => Ok(()),
-            Was::Folder { mode, .. } => steps.folder(&job.place, *mode).map_err(NotRestored::Refused),
-            Was::Link { target, modified } => steps.link(&job.place, &unshow(target), *modified, job.replaced()),
-            Was::File(kept) => steps.file(&job.place, kept, job.replaced()),
+            PathBefore::Absent => Ok(()),
+            PathBefore::Folder { mode, .. } => steps.folder(&job.place, *mode).map_err(NotRestored::Refused),
+            PathBefore::Link { target, modified } => {
+                steps.link(&job.place, &from_shown(target), *modified, job.replaced())
+            }
+            PathBefore::File(kept) => steps.file(&job.place, kept, job.replaced()),
         };
         match outcome {
             Ok(()) => done.restored.push(show(path)),
@@ -89,15 +91,15 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
         done.conflict(place.whole(), &said);
     }
     // Times of folders last: every change in one moves them.
-    let kept_in: BTreeSet<Vec<u8>> = done.kept.iter().map(|kept| parent(&unshow(&kept.path))).collect();
+    let kept_in: BTreeSet<Vec<u8>> = done.kept.iter().map(|kept| parent(&from_shown(&kept.path))).collect();
     let restored = jobs.iter().map(|(path, job)| (&path[..], job.was));
     for (path, was) in restored.chain(folders).filter(|(path, _)| !kept_in.contains(*path)) {
-        if let Was::Folder { mode, modified, .. } = was {
+        if let PathBefore::Folder { mode, modified, .. } = was {
             times.insert(path.to_vec(), (*mode, *modified));
         }
     }
     for (path, (mode, modified)) in times.into_iter().rev() {
-        if let Ok(Some(found)) = root.look_maybe(&path)
+        if let Ok(Some(found)) = root.find_optional(&path)
             && found.attributes.is_folder()
             && let Err(refusal) = attributes(&found, mode, modified)
         {
@@ -108,12 +110,13 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
 }
 
 /// What is named; all of it when nothing is.
-fn wanted(record: &Record, asked: &Revert) -> Result<Vec<Place>, Error> {
+fn wanted(record: &LeaseRecord, asked: &RevertRequest) -> Result<Vec<ExportPath>, Error> {
     let mut wanted = Vec::new();
     for path in &asked.paths {
-        let below = Place::parse(&unshow(path)).ok().filter(|_| !path.starts_with('/'));
+        let below = ExportPath::parse(&from_shown(path)).ok().filter(|_| !path.starts_with('/'));
         let place = below.ok_or_else(|| Error::NotBelow(path.clone()))?;
-        let names = |path: &[u8]| Place::parse(path).is_ok_and(|touched| place == touched || touched.is_below(&place));
+        let names =
+            |path: &[u8]| ExportPath::parse(path).is_ok_and(|touched| place == touched || touched.is_below(&place));
         if !record.paths().any(names) {
             return Err(Error::Untouched(path.clone()));
         }
@@ -123,31 +126,31 @@ fn wanted(record: &Record, asked: &Revert) -> Result<Vec<Place>, Error> {
 }
 
 fn choose<'a>(
-    root: &Root,
-    record: &'a Record,
-    wanted: &[Place],
-    take: Option<Take>,
-    done: &mut Reverted,
-) -> BTreeMap<Vec<u8>, Job<'a>> {
+    root: &ExportRoot,
+    record: &'a LeaseRecord,
+    wanted: &[ExportPath],
+    take: Option<ConflictChoice>,
+    done: &mut RevertResult,
+) -> BTreeMap<Vec<u8>, RevertStep<'a>> {
     let mut jobs = BTreeMap::new();
     for (path, entry) in record.entries.iter().filter(|(_, entry)| !entry.was.is_times_only()) {
-        let Ok(place) = Place::parse(path) else { continue };
+        let Ok(place) = ExportPath::parse(path) else { continue };
         if !wanted.is_empty() && !wanted.iter().any(|want| *want == place || place.is_below(want)) {
             continue;
         }
-        match judge(root, record, path, entry, take) {
+        match plan_step(root, record, path, entry, take) {
             Ok(None) => {}
             Ok(Some((was, now))) => {
                 unlock(now.as_ref());
-                jobs.insert(path.clone(), Job { place, was, now: now.map(|now| now.attributes) });
+                jobs.insert(path.clone(), RevertStep { place, was, now: now.map(|now| now.attributes) });
             }
-            Err(Alone { reason, conflict }) => {
+            Err(RevertSkip { reason, conflict }) => {
                 let files = entry.versions.iter().filter_map(|version| match version {
-                    Was::File(file) => Some(record.before.join(file.kept.to_string()).display().to_string()),
-                    Was::Absent | Was::Folder { .. } | Was::Link { .. } => None,
+                    PathBefore::File(file) => Some(record.before.join(file.kept.to_string()).display().to_string()),
+                    PathBefore::Absent | PathBefore::Folder { .. } | PathBefore::Link { .. } => None,
                 });
                 let versions = if conflict { files.collect() } else { Vec::new() };
-                done.kept.push(Kept { path: show(path), reason, conflict, versions });
+                done.kept.push(KeptPath { path: show(path), reason, conflict, versions });
             }
         }
     }
@@ -155,42 +158,44 @@ fn choose<'a>(
 }
 
 /// What a path becomes and what stands there now, nothing if it is as it was, or why it is left alone.
-fn judge<'a>(
-    root: &Root,
-    record: &'a Record,
+fn plan_step<'a>(
+    root: &ExportRoot,
+    record: &'a LeaseRecord,
     path: &[u8],
-    entry: &'a Entry,
-    take: Option<Take>,
-) -> Result<Option<(&'a Was, Option<Found>)>, Alone> {
-    let alone = |reason: &str, conflict| Alone { reason: reason.to_owned(), conflict };
-    let now = root.look_maybe(path).map_err(|refusal| alone(&refusal.to_string(), false))?;
-    if changed(record, &entry.was, now.as_ref()).is_none() && (entry.versions.is_empty() || take != Some(Take::Mine)) {
+    entry: &'a LeaseRecordEntry,
+    take: Option<ConflictChoice>,
+) -> Result<Option<(&'a PathBefore, Option<PathHandle>)>, RevertSkip> {
+    let alone = |reason: &str, conflict| RevertSkip { reason: reason.to_owned(), conflict };
+    let now = root.find_optional(path).map_err(|refusal| alone(&refusal.to_string(), false))?;
+    if changed(record, &entry.was, now.as_ref()).is_none()
+        && (entry.versions.is_empty() || take != Some(ConflictChoice::Mine))
+    {
         return Ok(None);
     }
-    if entry.left == Left::Untouched {
+    if entry.left == PathAfter::Untouched {
         return Err(alone(UNKNOWN, false));
     }
     // The time of a folder changes with whatever is put into it.
     let is_folder = now.as_ref().is_some_and(|now| now.attributes.is_folder());
-    if is_folder && matches!(entry.was, Was::Folder { .. } | Was::Absent) {
+    if is_folder && matches!(entry.was, PathBefore::Folder { .. } | PathBefore::Absent) {
         return Ok(Some((&entry.was, now)));
     }
-    let is_edited = !entry.left.still(now.as_ref().map(|now| &now.attributes));
+    let is_edited = !entry.left.is_unchanged(now.as_ref().map(|now| &now.attributes));
     let mine = entry.versions.last();
     let was = match (take, mine) {
         (None, _) if is_edited => return Err(alone(EDITED, true)),
         (None, Some(_)) => return Err(alone(OVERWRITTEN, true)),
-        (Some(Take::Mine), _) if is_edited => return Err(alone(MINE, false)),
-        (Some(Take::Mine), Some(version)) => version,
-        (_, None) | (Some(Take::Before), _) => &entry.was,
+        (Some(ConflictChoice::Mine), _) if is_edited => return Err(alone(MINE, false)),
+        (Some(ConflictChoice::Mine), Some(version)) => version,
+        (_, None) | (Some(ConflictChoice::Before), _) => &entry.was,
     };
-    if let Was::File(file) = was
+    if let PathBefore::File(file) = was
         && is_spoiled(record, file)
     {
         return Err(alone(SPOILED, false));
     }
     if is_edited && let Some(found) = now.as_ref().filter(|now| !now.attributes.is_folder()) {
-        let kept = Before::in_folder(&record.before).keep_version(root, path, found);
+        let kept = OriginalsFolder::in_folder(&record.before).keep_version(root, path, found);
         kept.map_err(|refusal| alone(&format!("what stands there could not be kept: {refusal}"), false))?;
     }
     Ok(Some((was, now)))
@@ -198,11 +203,11 @@ fn judge<'a>(
 
 /// Folders in which names changed, and nobody else did anything since. Those that the remote closed are opened on the way,
 /// so that what is below can be looked at.
-fn still_folders<'a>(root: &Root, record: &'a Record) -> Vec<(&'a [u8], &'a Was)> {
+fn still_folders<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec<(&'a [u8], &'a PathBefore)> {
     let mut still = Vec::new();
-    for (path, entry) in record.entries.iter().filter(|(_, entry)| matches!(entry.was, Was::Folder { .. })) {
-        let now = root.look_maybe(path).ok().flatten();
-        if entry.left.still(now.as_ref().map(|now| &now.attributes)) {
+    for (path, entry) in record.entries.iter().filter(|(_, entry)| matches!(entry.was, PathBefore::Folder { .. })) {
+        let now = root.find_optional(path).ok().flatten();
+        if entry.left.is_unchanged(now.as_ref().map(|now| &now.attributes)) {
             still.push((&path[..], &entry.was));
             unlock(now.as_ref());
         }
@@ -211,53 +216,53 @@ fn still_folders<'a>(root: &Root, record: &'a Record) -> Vec<(&'a [u8], &'a Was)
 }
 
 /// Removes what stands where something else was, or nothing.
-fn clear(root: &Root, steps: &mut Steps<'_>, job: &Job<'_>) -> Result<(), Alone> {
+fn clear(root: &ExportRoot, steps: &mut RestoreSteps<'_>, job: &RevertStep<'_>) -> Result<(), RevertSkip> {
     let Some(now) = &job.now else { return Ok(()) };
-    let alone = |reason: String| Alone { reason, conflict: false };
+    let alone = |reason: String| RevertSkip { reason, conflict: false };
     let folder = now.is_folder();
-    if job.replaced().is_some() || (folder && matches!(job.was, Was::Folder { .. })) {
+    if job.replaced().is_some() || (folder && matches!(job.was, PathBefore::Folder { .. })) {
         return Ok(());
     }
     if !folder {
         return steps.remove(&job.place, now).map_err(|why| match why {
-            NotRestored::Edited => Alone { reason: JUST_NOW.to_owned(), conflict: true },
+            NotRestored::Edited => RevertSkip { reason: JUST_NOW.to_owned(), conflict: true },
             NotRestored::Refused(refusal) => alone(refusal.to_string()),
         });
     }
     match remove_folder(root, &job.place) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(Errno::NOTEMPTY | Errno::EXIST) => Err(alone(FILLED.to_owned())),
-        Err(errno) => Err(alone(Refusal::from(errno).to_string())),
+        Err(errno) => Err(alone(ExportRefusal::from(errno).to_string())),
     }
 }
 
-// === impl Job ===
+// === impl RevertStep ===
 
-impl Job<'_> {
+impl RevertStep<'_> {
     /// The file or link that another takes the place of, in one step.
-    fn replaced(&self) -> Option<&Attributes> {
-        let is_replaced = !matches!(self.was, Was::Absent | Was::Folder { .. });
+    fn replaced(&self) -> Option<&FileAttributes> {
+        let is_replaced = !matches!(self.was, PathBefore::Absent | PathBefore::Folder { .. });
         self.now.as_ref().filter(|now| is_replaced && !now.is_folder())
     }
 }
 
 fn parent(path: &[u8]) -> Vec<u8> {
-    Place::parse(path).map_or_else(|_| Vec::new(), |place| place.parent().to_vec())
+    ExportPath::parse(path).map_or_else(|_| Vec::new(), |place| place.parent().to_vec())
 }
 
-trait Keep {
+trait KeepPath {
     fn keep(&mut self, path: &[u8], reason: impl ToString);
     fn conflict(&mut self, path: &[u8], reason: &str);
 }
 
-impl Keep for Reverted {
+impl KeepPath for RevertResult {
     fn keep(&mut self, path: &[u8], reason: impl ToString) {
         let (path, reason) = (show(path), reason.to_string());
-        self.kept.push(Kept { path, reason, conflict: false, versions: Vec::new() });
+        self.kept.push(KeptPath { path, reason, conflict: false, versions: Vec::new() });
     }
 
     fn conflict(&mut self, path: &[u8], reason: &str) {
         let (path, reason) = (show(path), reason.to_owned());
-        self.kept.push(Kept { path, reason, conflict: true, versions: Vec::new() });
+        self.kept.push(KeptPath { path, reason, conflict: true, versions: Vec::new() });
     }
 }

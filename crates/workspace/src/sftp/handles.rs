@@ -4,40 +4,40 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::export::{Attributes, Directory, OpenFile, Refusal};
+use crate::export::{ExportDirectory, ExportFile, ExportRefusal, FileAttributes};
 
 /// How many files and listings the connections of one lease hold open together.
 pub(crate) const MAX_HANDLES: usize = 1024;
 
-pub(super) enum Open {
-    File(OpenFile),
-    Listing(Listing),
+pub(super) enum OpenHandle {
+    File(ExportFile),
+    Listing(DirectoryListing),
 }
 
-pub(super) struct Listing {
-    pub(super) directory: Directory,
+pub(super) struct DirectoryListing {
+    pub(super) directory: ExportDirectory,
     /// The folder's own, for `.` and `..`, until they were sent.
-    pub(super) own: Option<Attributes>,
+    pub(super) own: Option<FileAttributes>,
 }
 
-pub(super) struct Handles {
+pub(super) struct SftpHandles {
     budget: Arc<Semaphore>,
-    open: Vec<Option<(Open, OwnedSemaphorePermit)>>,
+    open: Vec<Option<(OpenHandle, OwnedSemaphorePermit)>>,
 }
 
-// === impl Handles ===
+// === impl SftpHandles ===
 
-impl Handles {
+impl SftpHandles {
     pub(super) fn new(budget: Arc<Semaphore>) -> Self {
         Self { budget, open: vec![] }
     }
 
     /// Room for one more, before it is opened.
-    pub(super) fn reserve(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        Arc::clone(&self.budget).try_acquire_owned().map_err(|_| Refusal::Quota("files open at the same time"))
+    pub(super) fn reserve(&self) -> Result<OwnedSemaphorePermit, ExportRefusal> {
+        Arc::clone(&self.budget).try_acquire_owned().map_err(|_| ExportRefusal::Quota("files open at the same time"))
     }
 
-    pub(super) fn insert(&mut self, open: Open, room: OwnedSemaphorePermit) -> [u8; 4] {
+    pub(super) fn insert(&mut self, open: OpenHandle, room: OwnedSemaphorePermit) -> [u8; 4] {
         let free = self.open.iter().position(Option::is_none).unwrap_or_else(|| {
             self.open.push(None);
             self.open.len() - 1
@@ -46,26 +46,26 @@ impl Handles {
         u32::try_from(free).unwrap_or(u32::MAX).to_be_bytes()
     }
 
-    pub(super) fn file(&self, handle: &[u8]) -> Result<&OpenFile, Refusal> {
+    pub(super) fn file(&self, handle: &[u8]) -> Result<&ExportFile, ExportRefusal> {
         match index(handle).and_then(|index| self.open.get(index)) {
-            Some(Some((Open::File(file), _))) => Ok(file),
-            _ => Err(Refusal::Invalid),
+            Some(Some((OpenHandle::File(file), _))) => Ok(file),
+            _ => Err(ExportRefusal::Invalid),
         }
     }
 
-    pub(super) fn listing(&mut self, handle: &[u8]) -> Result<&mut Listing, Refusal> {
+    pub(super) fn listing(&mut self, handle: &[u8]) -> Result<&mut DirectoryListing, ExportRefusal> {
         match index(handle).and_then(|index| self.open.get_mut(index)) {
-            Some(Some((Open::Listing(listing), _))) => Ok(listing),
-            _ => Err(Refusal::Invalid),
+            Some(Some((OpenHandle::Listing(listing), _))) => Ok(listing),
+            _ => Err(ExportRefusal::Invalid),
         }
     }
 
-    pub(super) fn close(&mut self, handle: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn close(&mut self, handle: &[u8]) -> Result<(), ExportRefusal> {
         let slot = index(handle).and_then(|index| self.open.get_mut(index));
         match slot.and_then(Option::take) {
-            Some((Open::File(file), _)) => file.close(),
-            Some((Open::Listing(_), _)) => {}
-            None => return Err(Refusal::Invalid),
+            Some((OpenHandle::File(file), _)) => file.close(),
+            Some((OpenHandle::Listing(_), _)) => {}
+            None => return Err(ExportRefusal::Invalid),
         }
         Ok(())
     }

@@ -2,24 +2,24 @@
 
 use attache_protocol::Timestamp;
 
-use super::{reply::Name, wire};
-use crate::export::{AttributeChange, Attributes, DirectoryEntry, Kind, Moment};
+use super::{reply::SftpName, wire};
+use crate::export::{AttributeChange, DirectoryEntry, FileAttributes, FileKind, FileTime};
 
 /// The bits above the permissions that say what kind of file it is.
-const fn kind_bits(kind: Kind) -> u32 {
+const fn kind_bits(kind: FileKind) -> u32 {
     match kind {
-        Kind::File => 0o100_000,
-        Kind::Folder => 0o040_000,
-        Kind::Link => 0o120_000,
+        FileKind::File => 0o100_000,
+        FileKind::Folder => 0o040_000,
+        FileKind::Link => 0o120_000,
         // A character device: version 3 has to say something, and nothing opens one.
-        Kind::Special => 0o020_000,
+        FileKind::Special => 0o020_000,
     }
 }
 
-pub(super) fn on_the_wire(attributes: &Attributes) -> wire::Attributes {
+pub(super) fn on_the_wire(attributes: &FileAttributes) -> wire::SftpAttributes {
     // Version 3 has whole seconds in 32 bits; what does not fit is at one of the ends.
-    let seconds = |moment: Moment| u32::try_from(moment.seconds.max(0)).unwrap_or(u32::MAX);
-    wire::Attributes {
+    let seconds = |moment: FileTime| u32::try_from(moment.seconds.max(0)).unwrap_or(u32::MAX);
+    wire::SftpAttributes {
         size: Some(attributes.size),
         owner: Some((attributes.uid, attributes.gid)),
         permissions: Some(kind_bits(attributes.kind) | attributes.mode),
@@ -28,8 +28,8 @@ pub(super) fn on_the_wire(attributes: &Attributes) -> wire::Attributes {
 }
 
 /// What a client asks to be changed. The owner is not among it: files of a lease belong to whoever lends it.
-pub(super) fn change(attributes: &wire::Attributes) -> AttributeChange {
-    let moment = |seconds: u32| Moment { seconds: seconds.into(), nanos: 0 };
+pub(super) fn change(attributes: &wire::SftpAttributes) -> AttributeChange {
+    let moment = |seconds: u32| FileTime { seconds: seconds.into(), nanos: 0 };
     AttributeChange {
         size: attributes.size,
         mode: attributes.permissions.map(|mode| mode & 0o7777),
@@ -38,22 +38,22 @@ pub(super) fn change(attributes: &wire::Attributes) -> AttributeChange {
     }
 }
 
-pub(super) fn line(entry: DirectoryEntry) -> Name {
+pub(super) fn line(entry: DirectoryEntry) -> SftpName {
     let DirectoryEntry { name, attributes } = entry;
     let kind = match attributes.kind {
-        Kind::File => '-',
-        Kind::Folder => 'd',
-        Kind::Link => 'l',
-        Kind::Special => 'c',
+        FileKind::File => '-',
+        FileKind::Folder => 'd',
+        FileKind::Link => 'l',
+        FileKind::Special => 'c',
     };
     let mut long = String::from(kind);
     for (bit, letter) in (0..9).rev().zip("rwxrwxrwx".chars()) {
         long.push(if attributes.mode >> bit & 1 == 1 { letter } else { '-' });
     }
-    let Attributes { links, uid, gid, size, modified, .. } = attributes;
+    let FileAttributes { links, uid, gid, size, modified, .. } = attributes;
     let time = Timestamp::from_millis(modified.seconds.saturating_mul(1000)).to_string();
     let (day, minute) = (time.get(..10).unwrap_or_default(), time.get(11..16).unwrap_or_default());
     let long = format!("{long} {links:>4} {uid:<8} {gid:<8} {size:>8} {day} {minute} ");
     let long = [long.as_bytes(), &name].concat();
-    Name { name, long, attributes: on_the_wire(&attributes) }
+    SftpName { name, long, attributes: on_the_wire(&attributes) }
 }

@@ -1,17 +1,17 @@
 //! SFTP version 3 over an export: bytes in, bytes out. It knows nothing of SSH; whoever has a channel drives it.
 
-mod conversation;
 mod handles;
 mod list;
 mod path;
 mod reply;
 mod request;
+mod session;
 #[cfg(test)]
 mod tests;
 mod wire;
 
 pub(crate) use self::{
-    conversation::Conversation,
     handles::MAX_HANDLES,
     request::{first_packet, is_quick},
+    session::SftpSession,
 };

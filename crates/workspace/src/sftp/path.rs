@@ -1,19 +1,19 @@
 //! Paths as SFTP names them: everything of a lease lies below `/<locator>`, which is also where relative paths begin.
 
-use crate::export::Refusal;
+use crate::export::ExportRefusal;
 
 /// The names that lead from the export's root to `path`, joined by `/`; `.` means nothing and `..` is left for the export
 /// to refuse. Whatever is not below the locator does not exist.
-pub(super) fn below(locator: &[u8], path: &[u8]) -> Result<Vec<u8>, Refusal> {
+pub(super) fn below(locator: &[u8], path: &[u8]) -> Result<Vec<u8>, ExportRefusal> {
     let mut names = names(path);
     if path.starts_with(b"/") && names.next() != Some(locator) {
-        return Err(Refusal::NotFound);
+        return Err(ExportRefusal::NotFound);
     }
     Ok(joined(names))
 }
 
 /// `path` without detours, as a client shows it. Names only: links are not followed.
-pub(super) fn real(locator: &[u8], path: &[u8]) -> Result<Vec<u8>, Refusal> {
+pub(super) fn real(locator: &[u8], path: &[u8]) -> Result<Vec<u8>, ExportRefusal> {
     let mut real: Vec<&[u8]> = if path.starts_with(b"/") { vec![] } else { vec![locator] };
     for name in names(path) {
         if name == b".." {
@@ -23,7 +23,7 @@ pub(super) fn real(locator: &[u8], path: &[u8]) -> Result<Vec<u8>, Refusal> {
         }
     }
     if real.first() != Some(&locator) {
-        return Err(Refusal::NotFound);
+        return Err(ExportRefusal::NotFound);
     }
     Ok([b"/", joined(real.into_iter()).as_slice()].concat())
 }

@@ -1,6 +1,6 @@
 //! Replies of SFTP version 3, appended to the bytes that are sent next.
 
-use super::wire::{Attributes, MAX_DATA, MAX_PACKET, VERSION, kind};
+use super::wire::{MAX_DATA, MAX_PACKET, SftpAttributes, VERSION, kind};
 
 /// What we answer to in `SSH_FXP_EXTENDED`, with the revision of each.
 pub(crate) const EXTENSIONS: [(&str, &str); 6] = [
@@ -14,16 +14,16 @@ pub(crate) const EXTENSIONS: [(&str, &str); 6] = [
 
 /// One name of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Name {
+pub(crate) struct SftpName {
     pub(crate) name: Vec<u8>,
     /// The line that `ls -l` shows.
     pub(crate) long: Vec<u8>,
-    pub(crate) attributes: Attributes,
+    pub(crate) attributes: SftpAttributes,
 }
 
 /// The answer to `statvfs@openssh.com`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Space {
+pub(crate) struct SftpSpace {
     pub(crate) block_size: u64,
     pub(crate) fragment_size: u64,
     pub(crate) blocks: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Space {
 
 /// The statuses of version 3 that we send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
+pub(crate) enum SftpStatus {
     Ok = 0,
     EndOfFile = 1,
     NoSuchFile = 2,
@@ -83,7 +83,7 @@ pub(crate) fn write_version(out: &mut Vec<u8>) {
     end(out, start);
 }
 
-pub(crate) fn write_status(out: &mut Vec<u8>, id: u32, status: Status, message: &str) {
+pub(crate) fn write_status(out: &mut Vec<u8>, id: u32, status: SftpStatus, message: &str) {
     packet(out, kind::STATUS, id, |out| {
         out.extend((status as u32).to_be_bytes());
         string(out, message.as_bytes());
@@ -118,7 +118,7 @@ pub(crate) fn write_data<E>(
     Ok(count)
 }
 
-pub(crate) fn write_names(out: &mut Vec<u8>, id: u32, names: &[Name]) {
+pub(crate) fn write_names(out: &mut Vec<u8>, id: u32, names: &[SftpName]) {
     packet(out, kind::NAME, id, |out| {
         out.extend(u32::try_from(names.len()).unwrap_or(u32::MAX).to_be_bytes());
         for name in names {
@@ -129,13 +129,13 @@ pub(crate) fn write_names(out: &mut Vec<u8>, id: u32, names: &[Name]) {
     });
 }
 
-pub(crate) fn write_attributes(out: &mut Vec<u8>, id: u32, attributes: &Attributes) {
+pub(crate) fn write_attributes(out: &mut Vec<u8>, id: u32, attributes: &SftpAttributes) {
     packet(out, kind::ATTRS, id, |out| attributes.write(out));
 }
 
-pub(crate) fn write_space(out: &mut Vec<u8>, id: u32, space: &Space) {
-    let Space { block_size, fragment_size, blocks, blocks_free, blocks_available, files, files_free, .. } = *space;
-    let Space { files_available, id: file_system, flags, name_max, .. } = *space;
+pub(crate) fn write_space(out: &mut Vec<u8>, id: u32, space: &SftpSpace) {
+    let SftpSpace { block_size, fragment_size, blocks, blocks_free, blocks_available, files, files_free, .. } = *space;
+    let SftpSpace { files_available, id: file_system, flags, name_max, .. } = *space;
     let sizes = [block_size, fragment_size, blocks, blocks_free, blocks_available];
     let others = [files, files_free, files_available, file_system, flags, name_max];
     write_numbers(out, id, sizes.into_iter().chain(others));

@@ -1,17 +1,17 @@
 //! Requests of SFTP version 3, read from bytes. Nothing here does any work, or can panic on what a stranger sent.
 
-use super::wire::{Attributes, MAX_PACKET, attribute, kind};
+use super::wire::{MAX_PACKET, SftpAttributes, attribute, kind};
 
 /// The most content that a quick request reads or writes.
-const QUICK: usize = 16 * 1024;
+const MAX_QUICK: usize = 16 * 1024;
 
 /// A request with what it asks for; borrowed from the packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Request<'a> {
+pub(crate) enum SftpRequest<'a> {
     Open {
         path: &'a [u8],
         flags: u32,
-        attributes: Attributes,
+        attributes: SftpAttributes,
     },
     Close {
         handle: &'a [u8],
@@ -34,11 +34,11 @@ pub(crate) enum Request<'a> {
     },
     SetAttributes {
         path: &'a [u8],
-        attributes: Attributes,
+        attributes: SftpAttributes,
     },
     SetHandleAttributes {
         handle: &'a [u8],
-        attributes: Attributes,
+        attributes: SftpAttributes,
     },
     OpenDirectory {
         path: &'a [u8],
@@ -51,7 +51,7 @@ pub(crate) enum Request<'a> {
     },
     MakeDirectory {
         path: &'a [u8],
-        attributes: Attributes,
+        attributes: SftpAttributes,
     },
     RemoveDirectory {
         path: &'a [u8],
@@ -98,7 +98,7 @@ pub(crate) enum Request<'a> {
 
 /// The peer does not speak SFTP, or not within its limits; the channel has to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Malformed {
+pub(crate) enum MalformedPacket {
     #[error("a packet is longer than {MAX_PACKET} bytes, or empty")]
     Length,
     #[error("a packet ends before its request is complete")]
@@ -108,7 +108,7 @@ pub(crate) enum Malformed {
 }
 
 /// Takes a packet apart, field by field.
-struct Fields<'a>(&'a [u8]);
+struct PacketReader<'a>(&'a [u8]);
 
 /// Bits of the `pflags` of an open.
 pub(crate) mod flag {
@@ -121,27 +121,27 @@ pub(crate) mod flag {
 }
 
 /// The first packet of `buffer`, without its length, when it is all there.
-pub(crate) fn first_packet(buffer: &[u8]) -> Result<Option<&[u8]>, Malformed> {
+pub(crate) fn first_packet(buffer: &[u8]) -> Result<Option<&[u8]>, MalformedPacket> {
     let Some((length, rest)) = buffer.split_first_chunk() else { return Ok(None) };
     let length = u32::from_be_bytes(*length) as usize;
     if length == 0 || length > MAX_PACKET {
-        return Err(Malformed::Length);
+        return Err(MalformedPacket::Length);
     }
     Ok(rest.get(..length))
 }
 
 /// The version that a client begins with.
-pub(crate) fn read_version(packet: &[u8]) -> Result<u32, Malformed> {
+pub(crate) fn read_version(packet: &[u8]) -> Result<u32, MalformedPacket> {
     match packet.split_first() {
-        Some((&kind::INIT, rest)) => Fields(rest).u32().map_err(|_| Malformed::NoVersion),
-        _ => Err(Malformed::NoVersion),
+        Some((&kind::INIT, rest)) => PacketReader(rest).u32().map_err(|_| MalformedPacket::NoVersion),
+        _ => Err(MalformedPacket::NoVersion),
     }
 }
 
 /// The number of a request, and what it asks for; `None` for one whose fields are wrong, which is answered and not fatal.
-pub(crate) fn read_request(packet: &[u8]) -> Result<(u32, Option<Request<'_>>), Malformed> {
-    let (&kind, rest) = packet.split_first().ok_or(Malformed::Short)?;
-    let mut fields = Fields(rest);
+pub(crate) fn read_request(packet: &[u8]) -> Result<(u32, Option<SftpRequest<'_>>), MalformedPacket> {
+    let (&kind, rest) = packet.split_first().ok_or(MalformedPacket::Short)?;
+    let mut fields = PacketReader(rest);
     let id = fields.u32()?;
     Ok((id, fields.request(kind).ok()))
 }
@@ -150,66 +150,70 @@ pub(crate) fn read_request(packet: &[u8]) -> Result<(u32, Option<Request<'_>>), 
 /// file opened for writing, removed or renamed) or waits for the disk is not quick.
 pub(crate) fn is_quick(packet: &[u8]) -> bool {
     match read_request(packet) {
-        Ok((_, Some(Request::Read { length, .. }))) => length as usize <= QUICK,
-        Ok((_, Some(Request::Write { data, .. }))) => data.len() <= QUICK,
-        Ok((_, Some(Request::Open { flags, .. }))) => flags & (flag::WRITE | flag::APPEND | flag::TRUNCATE) == 0,
+        Ok((_, Some(SftpRequest::Read { length, .. }))) => length as usize <= MAX_QUICK,
+        Ok((_, Some(SftpRequest::Write { data, .. }))) => data.len() <= MAX_QUICK,
+        Ok((_, Some(SftpRequest::Open { flags, .. }))) => flags & (flag::WRITE | flag::APPEND | flag::TRUNCATE) == 0,
         Ok((_, request)) => matches!(
             request,
             Some(
-                Request::Close { .. }
-                    | Request::LinkAttributes { .. }
-                    | Request::HandleAttributes { .. }
-                    | Request::OpenDirectory { .. }
-                    | Request::ReadDirectory { .. }
-                    | Request::MakeDirectory { .. }
-                    | Request::RealPath { .. }
-                    | Request::Attributes { .. }
-                    | Request::ReadLink { .. }
+                SftpRequest::Close { .. }
+                    | SftpRequest::LinkAttributes { .. }
+                    | SftpRequest::HandleAttributes { .. }
+                    | SftpRequest::OpenDirectory { .. }
+                    | SftpRequest::ReadDirectory { .. }
+                    | SftpRequest::MakeDirectory { .. }
+                    | SftpRequest::RealPath { .. }
+                    | SftpRequest::Attributes { .. }
+                    | SftpRequest::ReadLink { .. }
             )
         ),
         Err(_) => false,
     }
 }
 
-// === impl Fields ===
+// === impl PacketReader ===
 
-impl<'a> Fields<'a> {
-    fn request(&mut self, kind: u8) -> Result<Request<'a>, Malformed> {
+impl<'a> PacketReader<'a> {
+    fn request(&mut self, kind: u8) -> Result<SftpRequest<'a>, MalformedPacket> {
         Ok(match kind {
-            kind::OPEN => Request::Open { path: self.string()?, flags: self.u32()?, attributes: self.attributes()? },
-            kind::CLOSE => Request::Close { handle: self.string()? },
-            kind::READ => Request::Read { handle: self.string()?, offset: self.u64()?, length: self.u32()? },
-            kind::WRITE => Request::Write { handle: self.string()?, offset: self.u64()?, data: self.string()? },
-            kind::LSTAT => Request::LinkAttributes { path: self.string()? },
-            kind::FSTAT => Request::HandleAttributes { handle: self.string()? },
-            kind::SETSTAT => Request::SetAttributes { path: self.string()?, attributes: self.attributes()? },
-            kind::FSETSTAT => Request::SetHandleAttributes { handle: self.string()?, attributes: self.attributes()? },
-            kind::OPENDIR => Request::OpenDirectory { path: self.string()? },
-            kind::READDIR => Request::ReadDirectory { handle: self.string()? },
-            kind::REMOVE => Request::Remove { path: self.string()? },
-            kind::MKDIR => Request::MakeDirectory { path: self.string()?, attributes: self.attributes()? },
-            kind::RMDIR => Request::RemoveDirectory { path: self.string()? },
-            kind::REALPATH => Request::RealPath { path: self.string()? },
-            kind::STAT => Request::Attributes { path: self.string()? },
-            kind::RENAME => Request::Rename { from: self.string()?, to: self.string()? },
-            kind::READLINK => Request::ReadLink { path: self.string()? },
-            kind::SYMLINK => Request::Symlink { target: self.string()?, path: self.string()? },
+            kind::OPEN => {
+                SftpRequest::Open { path: self.string()?, flags: self.u32()?, attributes: self.attributes()? }
+            }
+            kind::CLOSE => SftpRequest::Close { handle: self.string()? },
+            kind::READ => SftpRequest::Read { handle: self.string()?, offset: self.u64()?, length: self.u32()? },
+            kind::WRITE => SftpRequest::Write { handle: self.string()?, offset: self.u64()?, data: self.string()? },
+            kind::LSTAT => SftpRequest::LinkAttributes { path: self.string()? },
+            kind::FSTAT => SftpRequest::HandleAttributes { handle: self.string()? },
+            kind::SETSTAT => SftpRequest::SetAttributes { path: self.string()?, attributes: self.attributes()? },
+            kind::FSETSTAT => {
+                SftpRequest::SetHandleAttributes { handle: self.string()?, attributes: self.attributes()? }
+            }
+            kind::OPENDIR => SftpRequest::OpenDirectory { path: self.string()? },
+            kind::READDIR => SftpRequest::ReadDirectory { handle: self.string()? },
+            kind::REMOVE => SftpRequest::Remove { path: self.string()? },
+            kind::MKDIR => SftpRequest::MakeDirectory { path: self.string()?, attributes: self.attributes()? },
+            kind::RMDIR => SftpRequest::RemoveDirectory { path: self.string()? },
+            kind::REALPATH => SftpRequest::RealPath { path: self.string()? },
+            kind::STAT => SftpRequest::Attributes { path: self.string()? },
+            kind::RENAME => SftpRequest::Rename { from: self.string()?, to: self.string()? },
+            kind::READLINK => SftpRequest::ReadLink { path: self.string()? },
+            kind::SYMLINK => SftpRequest::Symlink { target: self.string()?, path: self.string()? },
             kind::EXTENDED => match self.string()? {
-                b"posix-rename@openssh.com" => Request::PosixRename { from: self.string()?, to: self.string()? },
-                b"hardlink@openssh.com" => Request::HardLink { from: self.string()?, to: self.string()? },
-                b"statvfs@openssh.com" => Request::Space { path: self.string()? },
-                b"fstatvfs@openssh.com" => Request::HandleSpace { handle: self.string()? },
-                b"fsync@openssh.com" => Request::Sync { handle: self.string()? },
-                b"limits@openssh.com" => Request::Limits,
-                _ => Request::Unknown,
+                b"posix-rename@openssh.com" => SftpRequest::PosixRename { from: self.string()?, to: self.string()? },
+                b"hardlink@openssh.com" => SftpRequest::HardLink { from: self.string()?, to: self.string()? },
+                b"statvfs@openssh.com" => SftpRequest::Space { path: self.string()? },
+                b"fstatvfs@openssh.com" => SftpRequest::HandleSpace { handle: self.string()? },
+                b"fsync@openssh.com" => SftpRequest::Sync { handle: self.string()? },
+                b"limits@openssh.com" => SftpRequest::Limits,
+                _ => SftpRequest::Unknown,
             },
-            _ => Request::Unknown,
+            _ => SftpRequest::Unknown,
         })
     }
 
-    fn attributes(&mut self) -> Result<Attributes, Malformed> {
+    fn attributes(&mut self) -> Result<SftpAttributes, MalformedPacket> {
         let bits = self.u32()?;
-        let mut attributes = Attributes::default();
+        let mut attributes = SftpAttributes::default();
         if bits & attribute::SIZE != 0 {
             attributes.size = Some(self.u64()?);
         }
@@ -232,23 +236,23 @@ impl<'a> Fields<'a> {
         Ok(attributes)
     }
 
-    fn string(&mut self) -> Result<&'a [u8], Malformed> {
+    fn string(&mut self) -> Result<&'a [u8], MalformedPacket> {
         let length = self.u32()? as usize;
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed::Short)?;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(MalformedPacket::Short)?;
         self.0 = rest;
         Ok(bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    fn u32(&mut self) -> Result<u32, MalformedPacket> {
         self.take().map(u32::from_be_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Malformed> {
+    fn u64(&mut self) -> Result<u64, MalformedPacket> {
         self.take().map(u64::from_be_bytes)
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (bytes, rest) = self.0.split_first_chunk().ok_or(Malformed::Short)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], MalformedPacket> {
+        let (bytes, rest) = self.0.split_first_chunk().ok_or(MalformedPacket::Short)?;
         self.0 = rest;
         Ok(*bytes)
     }

@@ -4,16 +4,16 @@ use proptest::prelude::*;
 
 use super::{
     reply,
-    request::{Malformed, Request, first_packet, read_request, read_version},
-    wire::{Attributes, MAX_DATA, MAX_PACKET, attribute, kind},
+    request::{MalformedPacket, SftpRequest, first_packet, read_request, read_version},
+    wire::{MAX_DATA, MAX_PACKET, SftpAttributes, attribute, kind},
 };
 
 /// Writes a request as a client does.
-fn write(id: u32, request: &Request<'_>) -> Vec<u8> {
+fn write(id: u32, request: &SftpRequest<'_>) -> Vec<u8> {
     let mut out = vec![0; 4];
     let string = |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat();
     let with = |kind: u8, parts: &[Vec<u8>]| [&[kind][..], &id.to_be_bytes(), &parts.concat()].concat();
-    let attributes = |attributes: &Attributes| {
+    let attributes = |attributes: &SftpAttributes| {
         let mut out = Vec::new();
         attributes.write(&mut out);
         out
@@ -23,78 +23,88 @@ fn write(id: u32, request: &Request<'_>) -> Vec<u8> {
         with(kind::EXTENDED, &std::iter::once(string(name.as_bytes())).chain(parts).collect::<Vec<_>>())
     };
     out.extend(match request {
-        Request::Open { path, flags, attributes: change } => {
+        SftpRequest::Open { path, flags, attributes: change } => {
             with(kind::OPEN, &[string(path), flags.to_be_bytes().into(), attributes(change)])
         }
-        Request::Close { handle } => with(kind::CLOSE, &[string(handle)]),
-        Request::Read { handle, offset, length } => {
+        SftpRequest::Close { handle } => with(kind::CLOSE, &[string(handle)]),
+        SftpRequest::Read { handle, offset, length } => {
             with(kind::READ, &[string(handle), offset.to_be_bytes().into(), length.to_be_bytes().into()])
         }
-        Request::Write { handle, offset, data } => {
+        SftpRequest::Write { handle, offset, data } => {
             with(kind::WRITE, &[string(handle), offset.to_be_bytes().into(), string(data)])
         }
-        Request::LinkAttributes { path } => with(kind::LSTAT, &[string(path)]),
-        Request::HandleAttributes { handle } => with(kind::FSTAT, &[string(handle)]),
-        Request::SetAttributes { path, attributes: change } => with(kind::SETSTAT, &[string(path), attributes(change)]),
-        Request::SetHandleAttributes { handle, attributes: change } => {
+        SftpRequest::LinkAttributes { path } => with(kind::LSTAT, &[string(path)]),
+        SftpRequest::HandleAttributes { handle } => with(kind::FSTAT, &[string(handle)]),
+        SftpRequest::SetAttributes { path, attributes: change } => {
+            with(kind::SETSTAT, &[string(path), attributes(change)])
+        }
+        SftpRequest::SetHandleAttributes { handle, attributes: change } => {
             with(kind::FSETSTAT, &[string(handle), attributes(change)])
         }
-        Request::OpenDirectory { path } => with(kind::OPENDIR, &[string(path)]),
-        Request::ReadDirectory { handle } => with(kind::READDIR, &[string(handle)]),
-        Request::Remove { path } => with(kind::REMOVE, &[string(path)]),
-        Request::MakeDirectory { path, attributes: change } => with(kind::MKDIR, &[string(path), attributes(change)]),
-        Request::RemoveDirectory { path } => with(kind::RMDIR, &[string(path)]),
-        Request::RealPath { path } => with(kind::REALPATH, &[string(path)]),
-        Request::Attributes { path } => with(kind::STAT, &[string(path)]),
-        Request::Rename { from, to } => with(kind::RENAME, &[string(from), string(to)]),
-        Request::ReadLink { path } => with(kind::READLINK, &[string(path)]),
-        Request::Symlink { target, path } => with(kind::SYMLINK, &[string(target), string(path)]),
-        Request::PosixRename { from, to } => extended("posix-rename@openssh.com", &[from, to]),
-        Request::HardLink { from, to } => extended("hardlink@openssh.com", &[from, to]),
-        Request::Space { path } => extended("statvfs@openssh.com", &[path]),
-        Request::HandleSpace { handle } => extended("fstatvfs@openssh.com", &[handle]),
-        Request::Sync { handle } => extended("fsync@openssh.com", &[handle]),
-        Request::Limits => extended("limits@openssh.com", &[]),
-        Request::Unknown => extended("copy-data", &[b"x"]),
+        SftpRequest::OpenDirectory { path } => with(kind::OPENDIR, &[string(path)]),
+        SftpRequest::ReadDirectory { handle } => with(kind::READDIR, &[string(handle)]),
+        SftpRequest::Remove { path } => with(kind::REMOVE, &[string(path)]),
+        SftpRequest::MakeDirectory { path, attributes: change } => {
+            with(kind::MKDIR, &[string(path), attributes(change)])
+        }
+        SftpRequest::RemoveDirectory { path } => with(kind::RMDIR, &[string(path)]),
+        SftpRequest::RealPath { path } => with(kind::REALPATH, &[string(path)]),
+        SftpRequest::Attributes { path } => with(kind::STAT, &[string(path)]),
+        SftpRequest::Rename { from, to } => with(kind::RENAME, &[string(from), string(to)]),
+        SftpRequest::ReadLink { path } => with(kind::READLINK, &[string(path)]),
+        SftpRequest::Symlink { target, path } => with(kind::SYMLINK, &[string(target), string(path)]),
+        SftpRequest::PosixRename { from, to } => extended("posix-rename@openssh.com", &[from, to]),
+        SftpRequest::HardLink { from, to } => extended("hardlink@openssh.com", &[from, to]),
+        SftpRequest::Space { path } => extended("statvfs@openssh.com", &[path]),
+        SftpRequest::HandleSpace { handle } => extended("fstatvfs@openssh.com", &[handle]),
+        SftpRequest::Sync { handle } => extended("fsync@openssh.com", &[handle]),
+        SftpRequest::Limits => extended("limits@openssh.com", &[]),
+        SftpRequest::Unknown => extended("copy-data", &[b"x"]),
     });
     let length = u32::try_from(out.len() - 4).unwrap();
     out[..4].copy_from_slice(&length.to_be_bytes());
     out
 }
 
-fn attributes() -> impl Strategy<Value = Attributes> {
+fn attributes() -> impl Strategy<Value = SftpAttributes> {
     let parts = (any::<Option<u64>>(), any::<Option<(u32, u32)>>(), any::<Option<u32>>(), any::<Option<(u32, u32)>>());
-    parts.prop_map(|(size, owner, permissions, times)| Attributes { size, owner, permissions, times })
+    parts.prop_map(|(size, owner, permissions, times)| SftpAttributes { size, owner, permissions, times })
 }
 
 /// Every kind of request with the same fields, so that one round covers them all.
-fn every<'a>(one: &'a [u8], other: &'a [u8], number: u64, small: u32, attributes: Attributes) -> Vec<Request<'a>> {
+fn every<'a>(
+    one: &'a [u8],
+    other: &'a [u8],
+    number: u64,
+    small: u32,
+    attributes: SftpAttributes,
+) -> Vec<SftpRequest<'a>> {
     vec![
-        Request::Open { path: one, flags: small, attributes },
-        Request::Close { handle: one },
-        Request::Read { handle: one, offset: number, length: small },
-        Request::Write { handle: one, offset: number, data: other },
-        Request::LinkAttributes { path: one },
-        Request::HandleAttributes { handle: one },
-        Request::SetAttributes { path: one, attributes },
-        Request::SetHandleAttributes { handle: one, attributes },
-        Request::OpenDirectory { path: one },
-        Request::ReadDirectory { handle: one },
-        Request::Remove { path: one },
-        Request::MakeDirectory { path: one, attributes },
-        Request::RemoveDirectory { path: one },
-        Request::RealPath { path: one },
-        Request::Attributes { path: one },
-        Request::Rename { from: one, to: other },
-        Request::ReadLink { path: one },
-        Request::Symlink { target: one, path: other },
-        Request::PosixRename { from: one, to: other },
-        Request::HardLink { from: one, to: other },
-        Request::Space { path: one },
-        Request::HandleSpace { handle: one },
-        Request::Sync { handle: one },
-        Request::Limits,
-        Request::Unknown,
+        SftpRequest::Open { path: one, flags: small, attributes },
+        SftpRequest::Close { handle: one },
+        SftpRequest::Read { handle: one, offset: number, length: small },
+        SftpRequest::Write { handle: one, offset: number, data: other },
+        SftpRequest::LinkAttributes { path: one },
+        SftpRequest::HandleAttributes { handle: one },
+        SftpRequest::SetAttributes { path: one, attributes },
+        SftpRequest::SetHandleAttributes { handle: one, attributes },
+        SftpRequest::OpenDirectory { path: one },
+        SftpRequest::ReadDirectory { handle: one },
+        SftpRequest::Remove { path: one },
+        SftpRequest::MakeDirectory { path: one, attributes },
+        SftpRequest::RemoveDirectory { path: one },
+        SftpRequest::RealPath { path: one },
+        SftpRequest::Attributes { path: one },
+        SftpRequest::Rename { from: one, to: other },
+        SftpRequest::ReadLink { path: one },
+        SftpRequest::Symlink { target: one, path: other },
+        SftpRequest::PosixRename { from: one, to: other },
+        SftpRequest::HardLink { from: one, to: other },
+        SftpRequest::Space { path: one },
+        SftpRequest::HandleSpace { handle: one },
+        SftpRequest::Sync { handle: one },
+        SftpRequest::Limits,
+        SftpRequest::Unknown,
     ]
 }
 
@@ -113,8 +123,8 @@ proptest! {
                 prop_assert_eq!(first_packet(&bytes[..end]).unwrap(), None);
             }
             let cut = read_request(&packet[..packet.len() - 1]);
-            if request != Request::Limits && request != Request::Unknown {
-                prop_assert!(matches!(cut, Err(Malformed::Short) | Ok((_, None))));
+            if request != SftpRequest::Limits && request != SftpRequest::Unknown {
+                prop_assert!(matches!(cut, Err(MalformedPacket::Short) | Ok((_, None))));
             }
         }
     }
@@ -135,8 +145,8 @@ proptest! {
 #[test]
 fn a_packet_longer_than_allowed_ends_it_before_it_is_read() {
     let length = |length: usize| u32::try_from(length).unwrap().to_be_bytes();
-    assert_eq!(first_packet(&length(MAX_PACKET + 1)), Err(Malformed::Length));
-    assert_eq!(first_packet(&length(0)), Err(Malformed::Length));
+    assert_eq!(first_packet(&length(MAX_PACKET + 1)), Err(MalformedPacket::Length));
+    assert_eq!(first_packet(&length(0)), Err(MalformedPacket::Length));
     assert_eq!(first_packet(&length(MAX_PACKET)), Ok(None));
 }
 
@@ -146,7 +156,7 @@ fn the_conversation_begins_with_the_version() {
     // Later versions bring extensions along.
     assert_eq!(read_version(&[1, 0, 0, 0, 6, 0, 0, 0, 0]), Ok(6));
     for other in [&[][..], &[1], &[1, 0, 0, 0], &[3, 0, 0, 0, 3]] {
-        assert_eq!(read_version(other), Err(Malformed::NoVersion));
+        assert_eq!(read_version(other), Err(MalformedPacket::NoVersion));
     }
 }
 
@@ -157,8 +167,8 @@ fn extended_attributes_are_skipped_and_cannot_be_more_than_the_packet_holds() {
     bytes.extend(0o640_u32.to_be_bytes());
     bytes.extend(1_u32.to_be_bytes());
     bytes.extend([0, 0, 0, 1, b'k', 0, 0, 0, 1, b'v']);
-    let attributes = Attributes { permissions: Some(0o640), ..Attributes::default() };
-    assert_eq!(read_request(&bytes), Ok((9, Some(Request::SetAttributes { path: b"a", attributes }))));
+    let attributes = SftpAttributes { permissions: Some(0o640), ..SftpAttributes::default() };
+    assert_eq!(read_request(&bytes), Ok((9, Some(SftpRequest::SetAttributes { path: b"a", attributes }))));
     bytes[18..22].copy_from_slice(&u32::MAX.to_be_bytes());
     assert_eq!(read_request(&bytes), Ok((9, None)));
 }

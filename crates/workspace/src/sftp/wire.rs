@@ -9,7 +9,7 @@ pub(crate) const MAX_DATA: usize = MAX_PACKET - 1024;
 
 /// The attributes of a file in version 3; what is absent was not sent, or is not to be changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Attributes {
+pub(crate) struct SftpAttributes {
     pub(crate) size: Option<u64>,
     /// User and group.
     pub(crate) owner: Option<(u32, u32)>,
@@ -57,9 +57,9 @@ pub(super) mod attribute {
     pub(in crate::sftp) const EXTENDED: u32 = 1 << 31;
 }
 
-// === impl Attributes ===
+// === impl SftpAttributes ===
 
-impl Attributes {
+impl SftpAttributes {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let bits = [
             (self.size.is_some(), attribute::SIZE),

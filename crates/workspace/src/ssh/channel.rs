@@ -9,30 +9,30 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use russh::{ChannelId, server::Handle};
 use tokio::runtime;
 
-use super::gate::Gate;
-use crate::sftp::{Conversation, first_packet, is_quick};
+use super::backpressure::RequestBackpressure;
+use crate::sftp::{SftpSession, first_packet, is_quick};
 
 /// Replies are sent when there are this many bytes of them, or when nothing is left to answer.
-const BATCH: usize = 64 * 1024;
+const REPLY_BATCH: usize = 64 * 1024;
 
 /// What came in on one channel and is not answered yet. How much that can be is limited by the connection's [`Gate`].
-pub(super) struct Inbox {
-    gate: Arc<Gate>,
-    state: Mutex<Arrived>,
+pub(super) struct SftpInbox {
+    gate: Arc<RequestBackpressure>,
+    state: Mutex<SftpInboxState>,
     arrived: Condvar,
-    conversation: Mutex<Conversation>,
+    conversation: Mutex<SftpSession>,
 }
 
 #[derive(Debug, Default)]
-struct Arrived {
+struct SftpInboxState {
     bytes: Vec<u8>,
     /// The thread has requests, or the beginning of one.
     at_work: bool,
-    end: End,
+    end: SftpInboxEnd,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum End {
+enum SftpInboxEnd {
     #[default]
     Open,
     /// Nothing more comes; what is here is still answered.
@@ -42,14 +42,14 @@ enum End {
 }
 
 /// The way back to the client.
-pub(super) struct Outbox {
+pub(super) struct SftpOutbox {
     pub(super) runtime: runtime::Handle,
     pub(super) session: Handle,
     pub(super) channel: ChannelId,
 }
 
 /// Answers until the client has no more to ask, or is gone; then closes the channel.
-pub(super) fn answer_all(inbox: &Inbox, outbox: &Outbox) {
+pub(super) fn answer_all(inbox: &SftpInbox, outbox: &SftpOutbox) {
     let left_over = converse(inbox, outbox);
     inbox.abandon();
     inbox.gate.answered(left_over);
@@ -57,7 +57,7 @@ pub(super) fn answer_all(inbox: &Inbox, outbox: &Outbox) {
 }
 
 /// Returns how many bytes are left unanswered.
-fn converse(inbox: &Inbox, outbox: &Outbox) -> usize {
+fn converse(inbox: &SftpInbox, outbox: &SftpOutbox) -> usize {
     let mut requests = Vec::new();
     let mut replies = Vec::new();
     while inbox.take(&mut requests) {
@@ -77,7 +77,7 @@ fn converse(inbox: &Inbox, outbox: &Outbox) -> usize {
                 tracing::debug!(%error, "sftp channel ends");
                 return requests.len();
             }
-            if replies.len() >= BATCH && !inbox.gate.while_stalled(|| outbox.send(&mut replies)) {
+            if replies.len() >= REPLY_BATCH && !inbox.gate.while_stalled(|| outbox.send(&mut replies)) {
                 return requests.len();
             }
         }
@@ -92,17 +92,17 @@ fn converse(inbox: &Inbox, outbox: &Outbox) -> usize {
     requests.len()
 }
 
-// === impl Inbox ===
+// === impl SftpInbox ===
 
-impl Inbox {
-    pub(super) fn new(gate: Arc<Gate>, conversation: Conversation) -> Self {
+impl SftpInbox {
+    pub(super) fn new(gate: Arc<RequestBackpressure>, conversation: SftpSession) -> Self {
         Self { gate, state: Mutex::default(), arrived: Condvar::new(), conversation: Mutex::new(conversation) }
     }
 
     /// The reply to what came, when that is one quick request and nothing waits before it.
-    pub(super) fn answer_here(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn answer_inline(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_idle = state.end == End::Open && !state.at_work && state.bytes.is_empty();
+        let is_idle = state.end == SftpInboxEnd::Open && !state.at_work && state.bytes.is_empty();
         drop(state);
         let packet = first_packet(bytes).ok().flatten().filter(|packet| packet.len() + 4 == bytes.len())?;
         if !is_idle || !is_quick(packet) {
@@ -117,9 +117,9 @@ impl Inbox {
 
     pub(super) fn push(&self, bytes: &[u8]) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.end == End::Open {
+        if state.end == SftpInboxEnd::Open {
             state.bytes.extend_from_slice(bytes);
-            self.gate.came(bytes.len());
+            self.gate.add(bytes.len());
             drop(state);
             self.arrived.notify_one();
         }
@@ -127,8 +127,8 @@ impl Inbox {
 
     pub(super) fn finish(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.end == End::Open {
-            state.end = End::Finished;
+        if state.end == SftpInboxEnd::Open {
+            state.end = SftpInboxEnd::Finished;
         }
         drop(state);
         self.arrived.notify_one();
@@ -137,7 +137,7 @@ impl Inbox {
     /// What is here is not answered any more.
     pub(super) fn abandon(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.end = End::Gone;
+        state.end = SftpInboxEnd::Gone;
         self.gate.answered(std::mem::take(&mut state.bytes).len());
         drop(state);
         self.arrived.notify_one();
@@ -147,9 +147,9 @@ impl Inbox {
     fn take(&self, requests: &mut Vec<u8>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.at_work = !requests.is_empty();
-        let is_idle = |state: &mut Arrived| state.bytes.is_empty() && state.end == End::Open;
+        let is_idle = |state: &mut SftpInboxState| state.bytes.is_empty() && state.end == SftpInboxEnd::Open;
         let mut state = self.arrived.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
-        if state.end == End::Gone || state.bytes.is_empty() {
+        if state.end == SftpInboxEnd::Gone || state.bytes.is_empty() {
             return false;
         }
         state.at_work = true;
@@ -162,9 +162,9 @@ impl Inbox {
     }
 }
 
-// === impl Outbox ===
+// === impl SftpOutbox ===
 
-impl Outbox {
+impl SftpOutbox {
     /// Hands the replies over; `false` when the connection is gone.
     fn send(&self, replies: &mut Vec<u8>) -> bool {
         let batch = std::mem::take(replies);

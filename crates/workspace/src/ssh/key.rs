@@ -17,7 +17,7 @@ pub struct HostKey(PrivateKey);
 
 /// A fresh key for one lease.
 #[derive(Debug)]
-pub struct KeyPair {
+pub struct LeaseKeyPair {
     /// In the form that OpenSSH's programs read from a file.
     pub private: Secret<String>,
     /// One line, without a comment.
@@ -26,7 +26,7 @@ pub struct KeyPair {
 
 /// Why a key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadKey {
+pub enum InvalidKey {
     #[error("this is no key in OpenSSH's format; `ssh-keygen -t ed25519` makes one")]
     Unreadable,
     #[error("this is a key of the kind {0}, and only ssh-ed25519 is accepted; `ssh-keygen -t ed25519` makes one")]
@@ -38,9 +38,9 @@ pub enum BadKey {
 }
 
 /// A new key pair for one lease. Whoever mounts makes it, and hands out the public half only.
-pub fn make_key(env: &Env) -> KeyPair {
+pub fn make_key(env: &Env) -> LeaseKeyPair {
     let key = generate(env);
-    KeyPair { private: write_private(&key), public: write_public(key.public_key()) }
+    LeaseKeyPair { private: write_private(&key), public: write_public(key.public_key()) }
 }
 
 /// What stands for a public key in the table of leases: its comment does not count.
@@ -53,11 +53,11 @@ pub(super) fn matches(hash: SecretHash, key: &PublicKey) -> bool {
     hash.matches(&write_public(key))
 }
 
-pub(super) fn read_public(text: &str) -> Result<PublicKey, BadKey> {
-    let key = PublicKey::from_openssh(text.trim()).map_err(|_| BadKey::Unreadable)?;
+pub(super) fn read_public(text: &str) -> Result<PublicKey, InvalidKey> {
+    let key = PublicKey::from_openssh(text.trim()).map_err(|_| InvalidKey::Unreadable)?;
     match key.algorithm() {
         Algorithm::Ed25519 => Ok(key),
-        other => Err(BadKey::Kind(other.to_string())),
+        other => Err(InvalidKey::Kind(other.to_string())),
     }
 }
 
@@ -85,14 +85,14 @@ impl HostKey {
     }
 
     /// Reads what [`to_openssh`](Self::to_openssh) wrote.
-    pub fn from_openssh(text: &str) -> Result<Self, BadKey> {
-        let key = PrivateKey::from_openssh(text).map_err(|_| BadKey::Unreadable)?;
+    pub fn from_openssh(text: &str) -> Result<Self, InvalidKey> {
+        let key = PrivateKey::from_openssh(text).map_err(|_| InvalidKey::Unreadable)?;
         if key.is_encrypted() {
-            return Err(BadKey::Unreadable);
+            return Err(InvalidKey::Unreadable);
         }
         match key.algorithm() {
             Algorithm::Ed25519 => Ok(Self(key)),
-            other => Err(BadKey::Kind(other.to_string())),
+            other => Err(InvalidKey::Kind(other.to_string())),
         }
     }
 
@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn other_kinds_of_keys_are_refused_with_what_to_do() {
         let p256 = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBHwf2HMM5TRXvo2SQJjsNkiDD5KqiiNjrGVv3UUh+mMT5RHxiRtOnlqvjhQtBq0VpmpCV/PwUdhOig4vkbqAcEc=";
-        assert_eq!(read_public(p256).unwrap_err(), BadKey::Kind("ecdsa-sha2-nistp256".to_owned()));
+        assert_eq!(read_public(p256).unwrap_err(), InvalidKey::Kind("ecdsa-sha2-nistp256".to_owned()));
         for garbage in ["", "ssh-ed25519", "ssh-ed25519 AAAA", "\0", "-----BEGIN OPENSSH PRIVATE KEY-----"] {
-            assert_eq!(read_public(garbage).unwrap_err(), BadKey::Unreadable, "{garbage:?}");
-            assert_eq!(HostKey::from_openssh(garbage).unwrap_err(), BadKey::Unreadable, "{garbage:?}");
+            assert_eq!(read_public(garbage).unwrap_err(), InvalidKey::Unreadable, "{garbage:?}");
+            assert_eq!(HostKey::from_openssh(garbage).unwrap_err(), InvalidKey::Unreadable, "{garbage:?}");
         }
     }
 }

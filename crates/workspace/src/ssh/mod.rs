@@ -25,37 +25,37 @@ use tokio_util::{
     task::{TaskTracker, task_tracker::TaskTrackerToken},
 };
 
+mod backpressure;
 mod channel;
-mod cut;
-mod gate;
+mod connection;
 mod key;
-mod lease;
-mod visitor;
+mod lease_keys;
+mod severable_stream;
 
 use self::{
-    cut::Cut,
-    gate::Gate,
-    lease::{Leases, Line},
-    visitor::{Seat, Visitor},
+    backpressure::RequestBackpressure,
+    connection::{ConnectionThread, SshConnection},
+    lease_keys::{ActiveLeases, ConnectionCutter},
+    severable_stream::SeverableStream,
 };
 pub use self::{
-    key::{BadKey, HostKey, KeyPair, make_key},
-    lease::Admission,
+    key::{HostKey, InvalidKey, LeaseKeyPair, make_key},
+    lease_keys::LeaseAdmission,
 };
 use crate::export::Export;
 
 /// A connection whose client says nothing, not even to a question, ends after this long.
-const SILENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a silent client is asked whether it is there.
-const ARE_YOU_THERE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// A wrong key is answered after this long, whatever was wrong with it.
-const REJECTION: Duration = Duration::from_millis(50);
+const REJECTION_DELAY: Duration = Duration::from_millis(50);
 /// How much may be on its way on a channel: enough for 160 MB/s at 50 ms. How much is held in memory is limited by the gate.
-const WINDOW: u32 = 8 * 1024 * 1024;
+const CHANNEL_WINDOW: u32 = 8 * 1024 * 1024;
 
 /// What one lease's key opens.
 #[derive(Debug)]
-pub struct Pass {
+pub struct LeaseAccess {
     /// The public key, in OpenSSH's one line.
     pub key: String,
     /// The first component of every path: a token that says nothing about the host's folders.
@@ -65,11 +65,11 @@ pub struct Pass {
 
 /// How much the server puts up with.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SshServerOptions {
     /// How long a connection may take to show its key.
-    pub patience: Duration,
+    pub auth_timeout: Duration,
     /// Connections that have not shown a key yet; more are closed at once.
-    pub strangers: usize,
+    pub max_unauthenticated: usize,
     pub connections_per_lease: usize,
     pub channels_per_connection: usize,
     /// Fresh keys of the connection after this many bytes in one direction.
@@ -78,21 +78,21 @@ pub struct Options {
 
 /// Serves leases to whoever has their keys. Clones are the same server.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct SshServer {
     config: Arc<server::Config>,
-    options: Arc<Options>,
-    leases: Arc<Leases>,
-    strangers: Arc<Semaphore>,
+    options: Arc<SshServerOptions>,
+    leases: Arc<ActiveLeases>,
+    unauthenticated: Arc<Semaphore>,
     numbers: Arc<AtomicU64>,
 }
 
-// === impl Options ===
+// === impl SshServerOptions ===
 
-impl Default for Options {
+impl Default for SshServerOptions {
     fn default() -> Self {
         Self {
-            patience: Duration::from_secs(10),
-            strangers: 32,
+            auth_timeout: Duration::from_secs(10),
+            max_unauthenticated: 32,
             connections_per_lease: 16,
             channels_per_connection: 4,
             rekey_after: 1 << 30,
@@ -100,14 +100,14 @@ impl Default for Options {
     }
 }
 
-// === impl Server ===
+// === impl SshServer ===
 
-impl Server {
+impl SshServer {
     pub fn new(host_key: &HostKey) -> Self {
-        Self::with(host_key, Options::default())
+        Self::with(host_key, SshServerOptions::default())
     }
 
-    pub fn with(host_key: &HostKey, options: Options) -> Self {
+    pub fn with(host_key: &HostKey, options: SshServerOptions) -> Self {
         let preferred = Preferred {
             key: Cow::Borrowed(&[Algorithm::Ed25519]),
             // The one cipher that the processor does itself. A client chooses the first on its own list that we offer,
@@ -120,21 +120,21 @@ impl Server {
         let config = server::Config {
             server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-attache")),
             methods: MethodSet::from(&[MethodKind::PublicKey][..]),
-            auth_rejection_time: REJECTION,
+            auth_rejection_time: REJECTION_DELAY,
             auth_rejection_time_initial: Some(Duration::ZERO),
             max_auth_attempts: 3,
             keys: vec![host_key.private()],
             limits: Limits::new(rekey_after, rekey_after, Duration::from_secs(3600)),
-            window_size: WINDOW,
+            window_size: CHANNEL_WINDOW,
             preferred,
-            inactivity_timeout: Some(SILENCE),
-            keepalive_interval: Some(ARE_YOU_THERE),
+            inactivity_timeout: Some(IDLE_TIMEOUT),
+            keepalive_interval: Some(KEEPALIVE_INTERVAL),
             nodelay: true,
             ..server::Config::default()
         };
         Self {
             config: Arc::new(config),
-            strangers: Arc::new(Semaphore::new(options.strangers)),
+            unauthenticated: Arc::new(Semaphore::new(options.max_unauthenticated)),
             options: Arc::new(options),
             leases: Arc::default(),
             numbers: Arc::default(),
@@ -142,7 +142,7 @@ impl Server {
     }
 
     /// Lets the holder of a key use an export, until the admission is revoked or dropped.
-    pub fn admit(&self, pass: Pass) -> Result<Admission, BadKey> {
+    pub fn admit(&self, pass: LeaseAccess) -> Result<LeaseAdmission, InvalidKey> {
         self.leases.admit(pass)
     }
 
@@ -156,7 +156,7 @@ impl Server {
             };
             let served = match accepted {
                 Ok((stream, from)) => {
-                    self.serve_alone(stream, from.to_string(), stop.child_token(), connections.token())
+                    self.serve_on_thread(stream, from.to_string(), stop.child_token(), connections.token())
                 }
                 Err(error) => Err(error),
             };
@@ -175,31 +175,31 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let line = Line { cut: CancellationToken::new(), socket: None };
-        if let Some(stranger) = self.let_in(&from) {
-            self.serve_until(stream, from, line, Seat::Shared, stranger).await;
+        let line = ConnectionCutter { cut: CancellationToken::new(), socket: None };
+        if let Some(stranger) = self.reserve_unauthenticated(&from) {
+            self.serve_until(stream, from, line, ConnectionThread::Shared, stranger).await;
         }
     }
 
     /// Serves a connection on a thread of its own, so that a file call can be made where its request arrives.
-    fn serve_alone(
+    fn serve_on_thread(
         &self,
         stream: TcpStream,
         from: String,
         cut: CancellationToken,
         running: TaskTrackerToken,
     ) -> io::Result<()> {
-        let Some(stranger) = self.let_in(&from) else { return Ok(()) };
+        let Some(stranger) = self.reserve_unauthenticated(&from) else { return Ok(()) };
         stream.set_nodelay(true)?;
         let stream = stream.into_std()?;
-        let line = Line { cut, socket: Some(stream.try_clone()?) };
+        let line = ConnectionCutter { cut, socket: Some(stream.try_clone()?) };
         let server = self.clone();
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("ssh".to_owned()).spawn(move || {
             let _running = running;
             runtime.block_on(async {
                 match TcpStream::from_std(stream) {
-                    Ok(stream) => server.serve_until(stream, from, line, Seat::Own, stranger).await,
+                    Ok(stream) => server.serve_until(stream, from, line, ConnectionThread::Own, stranger).await,
                     Err(error) => tracing::warn!(%error, "cannot serve an SSH connection"),
                 }
             });
@@ -208,33 +208,40 @@ impl Server {
     }
 
     /// Room for one more without a key.
-    fn let_in(&self, from: &str) -> Option<OwnedSemaphorePermit> {
-        let stranger = Arc::clone(&self.strangers).try_acquire_owned().ok();
+    fn reserve_unauthenticated(&self, from: &str) -> Option<OwnedSemaphorePermit> {
+        let stranger = Arc::clone(&self.unauthenticated).try_acquire_owned().ok();
         if stranger.is_none() {
             tracing::warn!(%from, "too many SSH connections without a key; this one is closed");
         }
         stranger
     }
 
-    async fn serve_until<S>(&self, stream: S, from: String, line: Line, seat: Seat, stranger: OwnedSemaphorePermit)
-    where
+    async fn serve_until<S>(
+        &self,
+        stream: S,
+        from: String,
+        line: ConnectionCutter,
+        seat: ConnectionThread,
+        stranger: OwnedSemaphorePermit,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let deadline = Instant::now() + self.options.patience;
+        let deadline = Instant::now() + self.options.auth_timeout;
         let cut = line.cut.clone();
         let _cut_when_dropped = cut.clone().drop_guard();
-        let (gate, channels, known) = (Arc::<Gate>::default(), TaskTracker::new(), CancellationToken::new());
-        let place = visitor::Place {
+        let (gate, channels, known) =
+            (Arc::<RequestBackpressure>::default(), TaskTracker::new(), CancellationToken::new());
+        let place = connection::SshConnectionContext {
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
             leases: Arc::clone(&self.leases),
             options: Arc::clone(&self.options),
             gate: Arc::clone(&gate),
-            line: Arc::new(line),
-            seat,
-            known: known.clone(),
+            cutter: Arc::new(line),
+            thread: seat,
+            authenticated: known.clone(),
             channels: channels.clone(),
         };
-        let (stream, visitor) = (Cut::new(stream, gate, &cut), Visitor::new(place, stranger));
+        let (stream, visitor) = (SeverableStream::new(stream, gate, &cut), SshConnection::new(place, stranger));
         let begun = tokio::time::timeout_at(deadline, server::run_stream(Arc::clone(&self.config), stream, visitor));
         let ended = match begun.await {
             Err(_) => Err("it did not speak SSH in time".to_owned()),

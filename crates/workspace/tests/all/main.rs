@@ -5,6 +5,6 @@
 
 mod export;
 mod mount;
-mod place;
+mod mount_point;
 mod ssh;
 mod sshd;

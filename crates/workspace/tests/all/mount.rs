@@ -13,14 +13,14 @@ use std::{
 use attache_protocol::{Secret, Timestamp, env::Env, wire::awcp::AccessMode};
 use attache_workspace::{
     mount::{
-        Dial, Ended, Forward, GuardCommand, MountError, Mounted, Mounting, Place, Stream, Underneath, mount, run_guard,
-        sweep,
+        ByteStream, GuardCommand, MountError, MountHandle, MountPoint, MountPointProtection, MountRequest, PortForward,
+        TunnelDial, UnmountReason, mount, run_guard, sweep,
     },
     ssh::make_key,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::sshd::{Sshd, root};
+use crate::sshd::{SshdWithFolder, root};
 
 /// What is promised for 5 s, on a machine that does many other things.
 const SOON: Duration = Duration::from_secs(15);
@@ -48,7 +48,7 @@ async fn holder_process() {
     let Ok(told) = std::env::var(HOLDER) else { return };
     let told: Vec<String> = serde_json::from_str(&told).unwrap();
     let [root, port, user, locator, host_key, private_key] = <[String; 6]>::try_from(told).unwrap();
-    let mounting = Mounting {
+    let mounting = MountRequest {
         host: "127.0.0.1".to_owned(),
         port: port.parse().unwrap(),
         user,
@@ -65,8 +65,8 @@ async fn holder_process() {
     std::future::pending::<()>().await;
 }
 
-fn place(root: &Path) -> Place {
-    Place::reserve(&[root.to_owned()], "dlg_test", &Env::system()).unwrap()
+fn place(root: &Path) -> MountPoint {
+    MountPoint::reserve(&[root.to_owned()], "dlg_test", &Env::system()).unwrap()
 }
 
 fn is_mounted(mount_point: &Path) -> bool {
@@ -101,12 +101,12 @@ fn sshfs(mount_point: &Path) -> Pid {
     Pid::from_raw(pid).unwrap()
 }
 
-async fn mounted(sshd: &Sshd, root: &Path) -> Mounted {
+async fn mounted(sshd: &SshdWithFolder, root: &Path) -> MountHandle {
     mount(&guard(), place(root), sshd.lent()).await.unwrap()
 }
 
 /// A mount in which a file is open, until its lease ends. The shortest lease in which this machine manages so much.
-async fn mounted_for_a_while(sshd: &Sshd, root: &Path) -> (Mounted, fs::File, Timestamp) {
+async fn mounted_for_a_while(sshd: &SshdWithFolder, root: &Path) -> (MountHandle, fs::File, Timestamp) {
     for seconds in [2, 8, 32] {
         let lasts = Duration::from_secs(seconds);
         let expires_at = Env::system().now().plus(lasts);
@@ -122,12 +122,13 @@ async fn mounted_for_a_while(sshd: &Sshd, root: &Path) -> (Mounted, fs::File, Ti
 
 #[tokio::test]
 async fn what_is_written_is_with_the_host_and_nothing_is_left_behind() {
-    let Some(sshd) = Sshd::start() else { return };
+    let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     fs::write(sshd.file("before"), "host").unwrap();
     let mounted = mounted(&sshd, root.path()).await;
     let mount_point = mounted.mount_point().to_owned();
-    let expected = if rustix::process::geteuid().is_root() { Underneath::Immutable } else { Underneath::Mode };
+    let expected =
+        if rustix::process::geteuid().is_root() { MountPointProtection::Immutable } else { MountPointProtection::Mode };
     assert_eq!(mounted.underneath(), expected);
     assert_eq!(fs::read_to_string(mount_point.join("before")).unwrap(), "host");
     fs::write(mount_point.join("after"), "remote").unwrap();
@@ -150,13 +151,13 @@ async fn what_is_written_is_with_the_host_and_nothing_is_left_behind() {
     let options = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = options.lines().find(|line| line.contains(mount_point.to_str().unwrap())).unwrap();
     assert!(line.contains("nosuid,nodev") && !line.contains("default_permissions"), "{line}");
-    assert_eq!(mounted.unmount().await.why, Ended::Asked);
+    assert_eq!(mounted.unmount().await.why, UnmountReason::Asked);
     assert!(!is_mounted(&mount_point) && is_clean(root.path()));
 }
 
 #[tokio::test]
 async fn read_only_is_read_only() {
-    let Some(sshd) = Sshd::start() else { return };
+    let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     let lasts = Duration::from_secs(60);
     let mounted = mount(&guard(), place(root.path()), sshd.mounting(AccessMode::Ro, lasts)).await.unwrap();
@@ -168,19 +169,19 @@ async fn read_only_is_read_only() {
 
 #[tokio::test]
 async fn only_the_promised_server_and_only_with_the_right_key() {
-    let Some(sshd) = Sshd::start() else { return };
+    let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     let key = make_key(&Env::system());
-    let stranger = Mounting { private_key: key.private, ..sshd.lent() };
+    let stranger = MountRequest { private_key: key.private, ..sshd.lent() };
     let error = mount(&guard(), place(root.path()), stranger).await.unwrap_err();
     assert!(matches!(error, MountError::KeyRefused(_)), "{error:?}");
-    let other = Mounting { host_key: key.public, ..sshd.lent() };
+    let other = MountRequest { host_key: key.public, ..sshd.lent() };
     let error = mount(&guard(), place(root.path()), other).await.unwrap_err();
     assert!(matches!(error, MountError::OtherHost(_)), "{error:?}");
-    let away = Mounting { port: 1, ..sshd.lent() };
+    let away = MountRequest { port: 1, ..sshd.lent() };
     let error = mount(&guard(), place(root.path()), away).await.unwrap_err();
     assert!(matches!(&error, MountError::Sshfs(said) if said.contains("Connection refused")), "{error:?}");
-    let nowhere = Mounting { locator: "/no/such/folder".to_owned(), ..sshd.lent() };
+    let nowhere = MountRequest { locator: "/no/such/folder".to_owned(), ..sshd.lent() };
     let error = mount(&guard(), place(root.path()), nowhere).await.unwrap_err();
     assert!(matches!(&error, MountError::Sshfs(said) if said.contains("No such file")), "{error:?}");
     assert!(is_clean(root.path()));
@@ -188,7 +189,7 @@ async fn only_the_promised_server_and_only_with_the_right_key() {
 
 #[tokio::test]
 async fn a_mount_that_vanished_swallows_no_writes() {
-    let Some(sshd) = Sshd::start() else { return };
+    let Some(sshd) = SshdWithFolder::start() else { return };
     for signal in [Signal::KILL, Signal::TERM] {
         let root = root();
         let mounted = mounted(&sshd, root.path()).await;
@@ -196,7 +197,7 @@ async fn a_mount_that_vanished_swallows_no_writes() {
         kill_process(sshfs(&mount_point), signal).unwrap();
         // From the first moment on, and not only once somebody has noticed.
         assert!(fs::write(mount_point.join("lost"), "x").is_err() || sshd.file("lost").exists());
-        assert_eq!(mounted.gone().await, Ended::Died, "{signal:?}");
+        assert_eq!(mounted.gone().await, UnmountReason::Died, "{signal:?}");
         assert!(!is_mounted(&mount_point));
         let refused = fs::write(mount_point.join("lost"), "x").unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "{signal:?}: also for root");
@@ -209,11 +210,11 @@ async fn a_mount_that_vanished_swallows_no_writes() {
 
 #[tokio::test]
 async fn the_end_of_the_lease_unmounts_also_below_busy_processes() {
-    let Some(sshd) = Sshd::start() else { return };
+    let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     let (mounted, mut busy, expires_at) = mounted_for_a_while(&sshd, root.path()).await;
     let mount_point = mounted.mount_point().to_owned();
-    assert_eq!(mounted.gone().await, Ended::Expired);
+    assert_eq!(mounted.gone().await, UnmountReason::Expired);
     let late = Env::system().now().since(expires_at);
     assert!(late < SOON, "{late:?}");
     assert!(busy.write_all(b"x").and_then(|()| busy.sync_all()).is_err());
@@ -224,9 +225,9 @@ async fn the_end_of_the_lease_unmounts_also_below_busy_processes() {
 
 #[tokio::test]
 async fn a_killed_runtime_leaves_no_mount() {
-    let Some(sshd) = Sshd::start() else { return };
+    let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
-    let Mounting { port, user, locator, host_key, private_key, .. } = sshd.lent();
+    let MountRequest { port, user, locator, host_key, private_key, .. } = sshd.lent();
     let told = [
         root.path().to_str().unwrap().to_owned(),
         port.to_string(),
@@ -257,13 +258,13 @@ async fn a_killed_runtime_leaves_no_mount() {
 
 #[tokio::test]
 async fn a_killed_guard_leaves_no_mount_and_the_next_life_cleans_up() {
-    let Some(sshd) = Sshd::start() else { return };
+    let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     let mounted = mounted(&sshd, root.path()).await;
     let mount_point = mounted.mount_point().to_owned();
     let guard = i32::try_from(mounted.guard_pid().unwrap()).unwrap();
     kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
-    assert_eq!(mounted.gone().await, Ended::Unguarded);
+    assert_eq!(mounted.gone().await, UnmountReason::Unguarded);
     until("an unmounted folder", || !is_mounted(&mount_point));
     assert!(fs::write(mount_point.join("x"), "x").is_err(), "it is still unwritable");
     assert_eq!(sweep(&[root.path().to_owned()]), Vec::<PathBuf>::new(), "this process still holds the place");
@@ -274,7 +275,7 @@ async fn a_killed_guard_leaves_no_mount_and_the_next_life_cleans_up() {
 
 #[tokio::test]
 async fn dropping_a_mount_unmounts_it() {
-    let Some(sshd) = Sshd::start() else { return };
+    let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     let mounted = mounted(&sshd, root.path()).await;
     let mount_point = mounted.mount_point().to_owned();
@@ -296,7 +297,7 @@ async fn a_guard_that_ends_without_a_word_leaves_nothing_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_says_nothing_keeps_no_guard_from_listening() {
-    if Sshd::start().is_none() {
+    if SshdWithFolder::start().is_none() {
         return;
     }
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -327,8 +328,8 @@ async fn a_server_that_says_nothing_keeps_no_guard_from_listening() {
 }
 
 /// What is mounted from a server that need not be there.
-fn mute(port: u16, private_key: &Secret<String>, lease: Duration) -> Mounting {
-    Mounting {
+fn mute(port: u16, private_key: &Secret<String>, lease: Duration) -> MountRequest {
+    MountRequest {
         host: "127.0.0.1".to_owned(),
         port,
         user: "lease".to_owned(),
@@ -343,17 +344,17 @@ fn mute(port: u16, private_key: &Secret<String>, lease: Duration) -> Mounting {
 
 #[tokio::test]
 async fn stock_sshfs_goes_through_a_tunnel() {
-    let Some(sshd) = Sshd::start() else { return };
+    let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     let port = sshd.port();
-    let dial: Dial = Arc::new(move || {
+    let dial: TunnelDial = Arc::new(move || {
         Box::pin(async move {
             let far = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
-            Ok(Box::new(far) as Box<dyn Stream>)
+            Ok(Box::new(far) as Box<dyn ByteStream>)
         })
     });
-    let forward = Forward::open(dial).await.unwrap();
-    let mounting = Mounting { port: forward.address().port(), ..sshd.lent() };
+    let forward = PortForward::open(dial).await.unwrap();
+    let mounting = MountRequest { port: forward.address().port(), ..sshd.lent() };
     let mounted = mount(&guard(), place(root.path()), mounting).await.unwrap();
     let mount_point = mounted.mount_point().to_owned();
     tokio::task::spawn_blocking(move || fs::write(mount_point.join("x"), "through").unwrap()).await.unwrap();

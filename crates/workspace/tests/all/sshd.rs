@@ -4,18 +4,18 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
 use attache_protocol::{env::Env, wire::awcp::AccessMode};
 use attache_workspace::{
-    bench::stock,
-    mount::{Mounting, missing},
+    bench::openssh,
+    mount::{MountRequest, missing},
 };
 use tempfile::TempDir;
 
-pub(crate) struct Sshd {
-    server: stock::Sshd,
+pub(crate) struct SshdWithFolder {
+    server: openssh::SshdProcess,
     /// `workspace/` is what it exports; the rest are its files.
     folder: TempDir,
 }
 
-impl Sshd {
+impl SshdWithFolder {
     /// None, with the reason printed, where this machine cannot mount.
     pub(crate) fn start() -> Option<Self> {
         if let Some(missing) = missing().first() {
@@ -24,7 +24,7 @@ impl Sshd {
         }
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("workspace")).unwrap();
-        match stock::Sshd::start(folder.path(), &Env::system()) {
+        match openssh::SshdProcess::start(folder.path(), &Env::system()) {
             Ok(server) => Some(Self { server, folder }),
             Err(error) => {
                 eprintln!("skipped: OpenSSH's server (package openssh-server) does not start: {error}");
@@ -42,14 +42,14 @@ impl Sshd {
     }
 
     /// What a START would say.
-    pub(crate) fn mounting(&self, access_mode: AccessMode, lasts: Duration) -> Mounting {
-        let stock::Login { port, user, host_key, private_key } = self.server.login.clone();
+    pub(crate) fn mounting(&self, access_mode: AccessMode, lasts: Duration) -> MountRequest {
+        let openssh::SshLogin { port, user, host_key, private_key } = self.server.login.clone();
         let locator = self.folder.path().join("workspace").to_str().unwrap().to_owned();
         let (host, options) = ("127.0.0.1".to_owned(), Vec::new());
-        Mounting { host, port, user, locator, host_key, private_key, access_mode, lasts, options }
+        MountRequest { host, port, user, locator, host_key, private_key, access_mode, lasts, options }
     }
 
-    pub(crate) fn lent(&self) -> Mounting {
+    pub(crate) fn lent(&self) -> MountRequest {
         self.mounting(AccessMode::Rw, Duration::from_secs(60))
     }
 }

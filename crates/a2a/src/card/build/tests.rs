@@ -4,7 +4,7 @@ use attache_protocol::{
     Timestamp,
     env::Env,
     wire::{
-        a2a::Extension,
+        a2a::ExtensionOption,
         account::{Callers, Presence},
     },
 };
@@ -32,21 +32,21 @@ fn account(name: &str) -> Account {
     }
 }
 
-fn place(origin: &str, client_certificates: ClientCertificates) -> Place {
-    Place { origin: origin.to_owned(), version: "1.2.3".to_owned(), client_certificates }
+fn place(origin: &str, client_certificates: ClientCertificates) -> CardHubInfo {
+    CardHubInfo { origin: origin.to_owned(), version: "1.2.3".to_owned(), client_certificates }
 }
 
-fn facts<'a>(account: &'a Account, switches: &'a Switches, place: &'a Place) -> Facts<'a> {
-    Facts { account, switches, declared: &[], place, standing: Standing::Named }
+fn facts<'a>(account: &'a Account, switches: &'a A2aOptions, place: &'a CardHubInfo) -> CardFacts<'a> {
+    CardFacts { account, switches, declared: &[], place, standing: DefaultStanding::Named }
 }
 
-fn written(facts: &Facts<'_>) -> Value {
+fn written(facts: &CardFacts<'_>) -> Value {
     serde_json::to_value(card(facts)).unwrap()
 }
 
 #[test]
 fn an_account_that_says_nothing_has_a_whole_card() {
-    let (account, switches) = (account("echo"), Switches::default());
+    let (account, switches) = (account("echo"), A2aOptions::default());
     let place = place("http://127.0.0.1:7800", ClientCertificates::Ignored);
     let base = "http://127.0.0.1:7800/a2a/echo";
     assert_eq!(
@@ -100,13 +100,13 @@ fn the_owner_switches_things_off_and_adds_others() {
         description: String::new(),
         tags: vec!["code".to_owned()],
     }];
-    let required = Extension {
+    let required = ExtensionOption {
         uri: "https://example.org/ext/v1".to_owned(),
         description: None,
         required: true,
         params: Some(Json::from_text(r#"{"n":42.0}"#).unwrap()),
     };
-    let switches = Switches {
+    let switches = A2aOptions {
         anonymous: true,
         streaming: Some(false),
         push: Some(false),
@@ -114,18 +114,19 @@ fn the_owner_switches_things_off_and_adds_others() {
         extensions: vec![required.clone()],
         input_modes: vec!["image/*".to_owned()],
         output_modes: vec!["text/plain".to_owned()],
-        ..Switches::default()
+        ..A2aOptions::default()
     };
     let place = place("https://hub.example", ClientCertificates::Asked);
-    let awcp = runtime::Extension {
+    let awcp = runtime::DeclaredExtension {
         uri: "https://awcp-protocol.org/v1".to_owned(),
         params: Some(
             Json::from_text(r#"{"transports":["sftp"],"max_ttl_seconds":3600,"access_modes":["rw"]}"#).unwrap(),
         ),
     };
-    let again = runtime::Extension { uri: required.uri, params: None };
+    let again = runtime::DeclaredExtension { uri: required.uri, params: None };
     let declared = [awcp, again];
-    let facts = Facts { declared: &declared, standing: Standing::Default, ..facts(&account, &switches, &place) };
+    let facts =
+        CardFacts { declared: &declared, standing: DefaultStanding::Default, ..facts(&account, &switches, &place) };
     let card = written(&facts);
     assert_eq!(card["description"], "Builds things.");
     assert_eq!(
@@ -158,7 +159,7 @@ fn the_owner_switches_things_off_and_adds_others() {
 
 #[test]
 fn either_a_key_or_a_certificate_is_enough() {
-    let (account, switches) = (account("echo"), Switches::default());
+    let (account, switches) = (account("echo"), A2aOptions::default());
     let place = place("https://hub.example", ClientCertificates::Asked);
     assert_eq!(
         written(&facts(&account, &switches, &place))["securityRequirements"],
@@ -186,7 +187,7 @@ fn no_member_is_empty_or_default() {
     }
     for certificates in [ClientCertificates::Ignored, ClientCertificates::Asked] {
         for anonymous in [false, true] {
-            let (mut account, switches) = (account("echo"), Switches { anonymous, ..Switches::default() });
+            let (mut account, switches) = (account("echo"), A2aOptions { anonymous, ..A2aOptions::default() });
             account.description = Some("  ".to_owned());
             check(&written(&facts(&account, &switches, &place("http://[::1]:80", certificates))), "card");
         }
@@ -211,8 +212,8 @@ fn the_card_names_the_bindings_that_the_owner_chose() {
     let (account, place) = (account("echo"), place("http://127.0.0.1:7800", ClientCertificates::Ignored));
     let bindings = |names: &[&str]| {
         let bindings = names.iter().map(|name| (*name).to_owned()).collect();
-        let switches = Switches { bindings, ..Switches::default() };
-        let facts = Facts { standing: Standing::Default, ..facts(&account, &switches, &place) };
+        let switches = A2aOptions { bindings, ..A2aOptions::default() };
+        let facts = CardFacts { standing: DefaultStanding::Default, ..facts(&account, &switches, &place) };
         let card = written(&facts);
         let interfaces = card["supportedInterfaces"].as_array().unwrap().iter();
         let shown = |it: &Value| {

@@ -4,26 +4,26 @@
 use std::collections::VecDeque;
 
 use attache_hub::{
-    in_process::{Failure, Work},
+    in_process::{AgentFailure, InProcessRun},
     stream::RunFollow,
 };
-use attache_protocol::{AskId, EventKind, Json, wire::event::Event};
+use attache_protocol::{EventKind, Json, WorkerRequestId, wire::event::Event};
 use serde::{Deserialize, Serialize};
 
-use super::{Relay, Step};
-use crate::peer::message::{self, Given};
+use super::{PeerRunRelay, RelayStep};
+use crate::peer::message::{self, CallerInput};
 
 #[derive(Debug)]
-pub(in crate::peer) struct Inputs {
-    waiting: VecDeque<Input>,
+pub(in crate::peer) struct RelayInputs {
+    waiting: VecDeque<RelayInput>,
     /// Questions from before the hub was restarted.
-    open: Vec<AskId>,
+    open: Vec<WorkerRequestId>,
     events: RunFollow,
 }
 
 /// As the run's events have it.
 #[derive(Debug, Clone, Deserialize)]
-struct Input {
+struct RelayInput {
     input_id: String,
     #[serde(default)]
     input_request_id: Option<String>,
@@ -33,14 +33,14 @@ struct Input {
 }
 
 #[derive(Debug, Deserialize)]
-struct Asked {
+struct RelayQuestion {
     #[serde(default)]
-    input_request_id: Option<AskId>,
+    input_request_id: Option<WorkerRequestId>,
 }
 
 /// A line of the log.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct RelayLogLine {
     message: String,
     input_id: String,
 }
@@ -48,11 +48,11 @@ struct Line {
 /// How many events are read at a time.
 const PAGE: usize = 200;
 
-// === impl Inputs ===
+// === impl RelayInputs ===
 
-impl Inputs {
+impl RelayInputs {
     /// With what was said before and not told yet.
-    pub(in crate::peer) async fn open(work: &Work) -> Result<Self, Failure> {
+    pub(in crate::peer) async fn open(work: &InProcessRun) -> Result<Self, AgentFailure> {
         let (hub, by, run) = (work.hub(), work.principal(), work.claim().task_run_id);
         let (mut waiting, mut open, mut after) = (VecDeque::new(), Vec::new(), 0);
         loop {
@@ -82,8 +82,8 @@ impl Inputs {
     }
 }
 
-fn note_question(open: &mut Vec<AskId>, event: &Event) {
-    let Ok(Asked { input_request_id: Some(ask) }) = event.data.parse::<Asked>() else { return };
+fn note_question(open: &mut Vec<WorkerRequestId>, event: &Event) {
+    let Ok(RelayQuestion { input_request_id: Some(ask) }) = event.data.parse::<RelayQuestion>() else { return };
     match event.event_kind() {
         Some(EventKind::TaskInputRequired | EventKind::TaskAuthorizationRequired) => open.push(ask),
         Some(EventKind::TaskInputReceived | EventKind::TaskInputWithdrawn) => open.retain(|known| *known != ask),
@@ -91,14 +91,14 @@ fn note_question(open: &mut Vec<AskId>, event: &Event) {
     }
 }
 
-fn note(waiting: &mut VecDeque<Input>, event: &Event) {
+fn note(waiting: &mut VecDeque<RelayInput>, event: &Event) {
     match event.event_kind() {
         Some(EventKind::TaskInputReceived) => {
-            let input = event.data.parse::<Input>().ok();
+            let input = event.data.parse::<RelayInput>().ok();
             waiting.extend(input.filter(|input| input.input_request_id.is_none()));
         }
         Some(EventKind::TaskLog) => {
-            if let Ok(line) = event.data.parse::<Line>() {
+            if let Ok(line) = event.data.parse::<RelayLogLine>() {
                 waiting.retain(|input| input.input_id != line.input_id);
             }
         }
@@ -106,11 +106,11 @@ fn note(waiting: &mut VecDeque<Input>, event: &Event) {
     }
 }
 
-// === impl Relay ===
+// === impl PeerRunRelay ===
 
-impl Relay {
+impl PeerRunRelay {
     /// What was asked before the hub was restarted, and is not asked now, is not asked any more.
-    pub(super) async fn forget_questions(&mut self, but: Option<AskId>) -> Result<(), Failure> {
+    pub(super) async fn forget_questions(&mut self, but: Option<WorkerRequestId>) -> Result<(), AgentFailure> {
         for ask in std::mem::take(&mut self.inputs.open) {
             if Some(ask) != but {
                 self.work.withdraw(ask).await?;
@@ -120,11 +120,11 @@ impl Relay {
     }
 
     /// Tells the agent what waits to be told. `None`: go on as before.
-    pub(super) async fn forward(&mut self) -> Result<Option<Step>, Failure> {
+    pub(super) async fn forward(&mut self) -> Result<Option<RelayStep>, AgentFailure> {
         let (Some(task), Some(input)) = (self.task.clone(), self.inputs.waiting.front().cloned()) else {
             return Ok(None);
         };
-        let given = Given { parts: Some(input.parts), message: input.message };
+        let given = CallerInput { parts: Some(input.parts), message: input.message };
         let request = message::answer(&self.work, &input.input_id, &task, self.context.clone(), given);
         let (step, told) = match self.send(request).await? {
             Ok(step) => (Some(step), "The agent outside was told what you said.".to_owned()),
@@ -139,7 +139,7 @@ impl Relay {
             }
         };
         self.inputs.waiting.pop_front();
-        self.work.log(Json::of(&Line { message: told, input_id: input.input_id })).await?;
+        self.work.log(Json::of(&RelayLogLine { message: told, input_id: input.input_id })).await?;
         Ok(step)
     }
 }

@@ -20,21 +20,21 @@ use futures_util::{StreamExt as _, stream::BoxStream};
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 
 use crate::{
-    Site,
-    ask::{Asked, Version},
+    ServerContext,
+    agent_request::{A2aVersion, AgentRequest},
     error::Result,
-    operation::Updates,
+    operation::TaskUpdates,
 };
 
 /// The longest message, as over HTTP.
 const LIMIT: usize = super::BODY_LIMIT;
 
-type Answer<T> = std::result::Result<Response<T>, Status>;
-type Answers<T> = BoxStream<'static, std::result::Result<T, Status>>;
+type GrpcResult<T> = std::result::Result<Response<T>, Status>;
+type GrpcStream<T> = BoxStream<'static, std::result::Result<T, Status>>;
 
-pub(super) fn routes(site: &Site) -> Router<Site> {
-    let new = A2aServiceServer::new(v1::Service(site.clone())).max_decoding_message_size(LIMIT);
-    let old = OldServer::new(v03::Service(site.clone())).max_decoding_message_size(LIMIT);
+pub(super) fn routes(site: &ServerContext) -> Router<ServerContext> {
+    let new = A2aServiceServer::new(v1::GrpcServiceV1(site.clone())).max_decoding_message_size(LIMIT);
+    let old = OldServer::new(v03::GrpcServiceV03(site.clone())).max_decoding_message_size(LIMIT);
     Router::new()
         .route_service("/lf.a2a.v1.A2AService/{method}", new)
         .route_service("/a2a.v1.A2AService/{method}", old)
@@ -49,21 +49,26 @@ async fn accept_message(request: HttpRequest<Body>) -> HttpRequest<Body> {
 }
 
 /// The caller of a request, its agent, and the message itself.
-async fn asked<T>(site: &Site, request: Request<T>, version: Version, tenant: &str) -> Result<(Asked, T)> {
+async fn asked<T>(
+    site: &ServerContext,
+    request: Request<T>,
+    version: A2aVersion,
+    tenant: &str,
+) -> Result<(AgentRequest, T)> {
     let (metadata, extensions, message) = request.into_parts();
     let mut parts = HttpRequest::new(()).into_parts().0;
     (parts.headers, parts.extensions) = (metadata.into_headers(), extensions);
     // The service's own name says the version; a caller that says another one is told so.
     if parts.headers.contains_key("a2a-version") {
-        Version::of(&parts)?.must_be(version)?;
+        A2aVersion::of(&parts)?.must_be(version)?;
     }
     let named = parts.headers.get("x-attache-agent").and_then(|value| value.to_str().ok()).map(str::to_owned);
     let agent = Some(tenant.to_owned()).filter(|tenant| !tenant.is_empty()).or(named);
-    Ok((Asked::new(site, &parts, agent.as_deref(), version).await?, message))
+    Ok((AgentRequest::new(site, &parts, agent.as_deref(), version).await?, message))
 }
 
 /// Says which extensions were used.
-fn answered<T>(asked: &Asked, message: T) -> Response<T> {
+fn answered<T>(asked: &AgentRequest, message: T) -> Response<T> {
     let mut response = Response::new(message);
     if let Ok(activated) = HeaderValue::from_str(&asked.activated.join(", "))
         && !asked.activated.is_empty()
@@ -76,7 +81,7 @@ fn answered<T>(asked: &Asked, message: T) -> Response<T> {
 }
 
 /// Updates in the form of a version.
-fn stream<T: From<StreamResponse> + Send + 'static>(updates: Updates) -> Answers<T> {
-    let next = |mut updates: Updates| async move { Some((Ok(T::from(updates.next().await?)), updates)) };
+fn stream<T: From<StreamResponse> + Send + 'static>(updates: TaskUpdates) -> GrpcStream<T> {
+    let next = |mut updates: TaskUpdates| async move { Some((Ok(T::from(updates.next().await?)), updates)) };
     futures_util::stream::unfold(updates, next).boxed()
 }

@@ -10,7 +10,7 @@ use super::LIMIT;
 use crate::error::{Error, Kind};
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct RpcStatus {
+struct RpcStatusMessage {
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
@@ -20,7 +20,7 @@ struct RpcStatus {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct ErrorInfo {
+struct ErrorInfoMessage {
     #[prost(string, tag = "1")]
     reason: String,
     #[prost(string, tag = "2")]
@@ -30,7 +30,7 @@ struct ErrorInfo {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct BadRequest {
+struct BadRequestMessage {
     #[prost(message, repeated, tag = "1")]
     field_violations: Vec<FieldViolation>,
 }
@@ -47,16 +47,16 @@ impl From<Error> for Status {
     fn from(error: Error) -> Self {
         let code = code(error.grpc_status());
         let metadata = error.facts().iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let info = ErrorInfo { reason: error.reason(), domain: DOMAIN.to_owned(), metadata };
+        let info = ErrorInfoMessage { reason: error.reason(), domain: DOMAIN.to_owned(), metadata };
         let mut details = vec![any("google.rpc.ErrorInfo", info.encode_to_vec())];
         let violations = error.violations().iter();
         let field_violations: Vec<FieldViolation> = violations
             .map(|(field, description)| FieldViolation { field: field.clone(), description: description.clone() })
             .collect();
         if !field_violations.is_empty() {
-            details.push(any("google.rpc.BadRequest", BadRequest { field_violations }.encode_to_vec()));
+            details.push(any("google.rpc.BadRequest", BadRequestMessage { field_violations }.encode_to_vec()));
         }
-        let status = RpcStatus { code: i32::from(code), message: error.message.clone(), details };
+        let status = RpcStatusMessage { code: i32::from(code), message: error.message.clone(), details };
         Self::with_details_and_metadata(code, error.message, status.encode_to_vec().into(), MetadataMap::new())
     }
 }

@@ -3,30 +3,30 @@
 use attache_protocol::{
     Code,
     wire::a2a::{
-        self, CancelTask, GetPushConfig, GetTask, ListPushConfigs, PushConfig, SendMessage, Subscribe,
+        self, CancelTask, GetPushConfig, GetTask, ListPushConfigs, PushConfig, SendMessage, SubscribeToTask,
         grpc::v03::{self, a2a_service_server::A2aService},
         v03 as json,
     },
 };
 use tonic::Request;
 
-use super::{Answer, Answers, answered, asked, stream};
+use super::{GrpcResult, GrpcStream, answered, asked, stream};
 use crate::{
-    Site,
-    ask::Version,
+    ServerContext,
+    agent_request::A2aVersion,
     error::{Error, Kind},
 };
 
 #[derive(Debug, Clone)]
-pub(super) struct Service(pub(super) Site);
+pub(super) struct GrpcServiceV03(pub(super) ServerContext);
 
 #[tonic::async_trait]
-impl A2aService for Service {
-    type SendStreamingMessageStream = Answers<v03::StreamResponse>;
-    type TaskSubscriptionStream = Answers<v03::StreamResponse>;
+impl A2aService for GrpcServiceV03 {
+    type SendStreamingMessageStream = GrpcStream<v03::StreamResponse>;
+    type TaskSubscriptionStream = GrpcStream<v03::StreamResponse>;
 
-    async fn send_message(&self, request: Request<v03::SendMessageRequest>) -> Answer<v03::SendMessageResponse> {
-        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+    async fn send_message(&self, request: Request<v03::SendMessageRequest>) -> GrpcResult<v03::SendMessageResponse> {
+        let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
         let sent = asked.send(SendMessage::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, sent.into()))
     }
@@ -34,20 +34,20 @@ impl A2aService for Service {
     async fn send_streaming_message(
         &self,
         request: Request<v03::SendMessageRequest>,
-    ) -> Answer<Self::SendStreamingMessageStream> {
-        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+    ) -> GrpcResult<Self::SendStreamingMessageStream> {
+        let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
         let updates = asked.stream(SendMessage::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, stream(updates)))
     }
 
-    async fn get_task(&self, request: Request<v03::GetTaskRequest>) -> Answer<v03::Task> {
-        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+    async fn get_task(&self, request: Request<v03::GetTaskRequest>) -> GrpcResult<v03::Task> {
+        let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
         let task = asked.get(GetTask::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, task.into()))
     }
 
-    async fn cancel_task(&self, request: Request<v03::CancelTaskRequest>) -> Answer<v03::Task> {
-        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+    async fn cancel_task(&self, request: Request<v03::CancelTaskRequest>) -> GrpcResult<v03::Task> {
+        let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
         let task = asked.cancel(CancelTask::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, task.into()))
     }
@@ -55,17 +55,17 @@ impl A2aService for Service {
     async fn task_subscription(
         &self,
         request: Request<v03::TaskSubscriptionRequest>,
-    ) -> Answer<Self::TaskSubscriptionStream> {
-        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
-        let updates = asked.subscribe(Subscribe::try_from(message).map_err(Error::from)?).await?;
+    ) -> GrpcResult<Self::TaskSubscriptionStream> {
+        let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
+        let updates = asked.subscribe(SubscribeToTask::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, stream(updates)))
     }
 
     async fn create_task_push_notification_config(
         &self,
         request: Request<v03::CreateTaskPushNotificationConfigRequest>,
-    ) -> Answer<v03::TaskPushNotificationConfig> {
-        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+    ) -> GrpcResult<v03::TaskPushNotificationConfig> {
+        let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
         let config = asked.create_push(PushConfig::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, config.into()))
     }
@@ -73,8 +73,8 @@ impl A2aService for Service {
     async fn get_task_push_notification_config(
         &self,
         request: Request<v03::GetTaskPushNotificationConfigRequest>,
-    ) -> Answer<v03::TaskPushNotificationConfig> {
-        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+    ) -> GrpcResult<v03::TaskPushNotificationConfig> {
+        let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
         let config = asked.get_push(GetPushConfig::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, config.into()))
     }
@@ -82,17 +82,17 @@ impl A2aService for Service {
     async fn list_task_push_notification_config(
         &self,
         request: Request<v03::ListTaskPushNotificationConfigRequest>,
-    ) -> Answer<v03::ListTaskPushNotificationConfigResponse> {
-        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+    ) -> GrpcResult<v03::ListTaskPushNotificationConfigResponse> {
+        let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
         let found = asked.list_pushes(ListPushConfigs::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, found.into()))
     }
 
     /// The one behind a credential: the public one is at its well-known path.
-    async fn get_agent_card(&self, request: Request<v03::GetAgentCardRequest>) -> Answer<v03::AgentCard> {
-        let (asked, _) = asked(&self.0, request, Version::V03, "").await?;
+    async fn get_agent_card(&self, request: Request<v03::GetAgentCardRequest>) -> GrpcResult<v03::AgentCard> {
+        let (asked, _) = asked(&self.0, request, A2aVersion::V03, "").await?;
         let card = asked.extended_agent_card().await?;
-        let old = json::AgentCard::of_card(&card)
+        let old = json::AgentCardV03::of_card(&card)
             .ok_or_else(|| Error::new(Kind::Hub(Code::Internal), "The card has no interface of 0.3."))?;
         Ok(answered(&asked, old.into()))
     }
@@ -100,8 +100,8 @@ impl A2aService for Service {
     async fn delete_task_push_notification_config(
         &self,
         request: Request<v03::DeleteTaskPushNotificationConfigRequest>,
-    ) -> Answer<()> {
-        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+    ) -> GrpcResult<()> {
+        let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
         asked.delete_push(a2a::DeletePushConfig::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, ()))
     }

@@ -1,25 +1,25 @@
 //! The service of version 1.0.
 
 use attache_protocol::wire::a2a::{
-    self, CancelTask, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage, Subscribe,
+    self, CancelTask, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage, SubscribeToTask,
     grpc::v1::{self, a2a_service_server::A2aService},
 };
 use tonic::Request;
 
-use super::{Answer, Answers, answered, asked, stream};
-use crate::{Site, ask::Version, error::Error};
+use super::{GrpcResult, GrpcStream, answered, asked, stream};
+use crate::{ServerContext, agent_request::A2aVersion, error::Error};
 
 #[derive(Debug, Clone)]
-pub(super) struct Service(pub(super) Site);
+pub(super) struct GrpcServiceV1(pub(super) ServerContext);
 
 #[tonic::async_trait]
-impl A2aService for Service {
-    type SendStreamingMessageStream = Answers<v1::StreamResponse>;
-    type SubscribeToTaskStream = Answers<v1::StreamResponse>;
+impl A2aService for GrpcServiceV1 {
+    type SendStreamingMessageStream = GrpcStream<v1::StreamResponse>;
+    type SubscribeToTaskStream = GrpcStream<v1::StreamResponse>;
 
-    async fn send_message(&self, request: Request<v1::SendMessageRequest>) -> Answer<v1::SendMessageResponse> {
+    async fn send_message(&self, request: Request<v1::SendMessageRequest>) -> GrpcResult<v1::SendMessageResponse> {
         let tenant = request.get_ref().tenant.clone();
-        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         let sent = asked.send(SendMessage::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, sent.into()))
     }
@@ -27,29 +27,29 @@ impl A2aService for Service {
     async fn send_streaming_message(
         &self,
         request: Request<v1::SendMessageRequest>,
-    ) -> Answer<Self::SendStreamingMessageStream> {
+    ) -> GrpcResult<Self::SendStreamingMessageStream> {
         let tenant = request.get_ref().tenant.clone();
-        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         let updates = asked.stream(SendMessage::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, stream(updates)))
     }
 
-    async fn get_task(&self, request: Request<v1::GetTaskRequest>) -> Answer<v1::Task> {
+    async fn get_task(&self, request: Request<v1::GetTaskRequest>) -> GrpcResult<v1::Task> {
         let tenant = request.get_ref().tenant.clone();
-        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         Ok(answered(&asked, asked.get(GetTask::from(message)).await?.into()))
     }
 
-    async fn list_tasks(&self, request: Request<v1::ListTasksRequest>) -> Answer<v1::ListTasksResponse> {
+    async fn list_tasks(&self, request: Request<v1::ListTasksRequest>) -> GrpcResult<v1::ListTasksResponse> {
         let tenant = request.get_ref().tenant.clone();
-        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         let found = asked.list(ListTasks::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, found.into()))
     }
 
-    async fn cancel_task(&self, request: Request<v1::CancelTaskRequest>) -> Answer<v1::Task> {
+    async fn cancel_task(&self, request: Request<v1::CancelTaskRequest>) -> GrpcResult<v1::Task> {
         let tenant = request.get_ref().tenant.clone();
-        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         let task = asked.cancel(CancelTask::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, task.into()))
     }
@@ -57,19 +57,19 @@ impl A2aService for Service {
     async fn subscribe_to_task(
         &self,
         request: Request<v1::SubscribeToTaskRequest>,
-    ) -> Answer<Self::SubscribeToTaskStream> {
+    ) -> GrpcResult<Self::SubscribeToTaskStream> {
         let tenant = request.get_ref().tenant.clone();
-        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
-        let updates = asked.subscribe(Subscribe::from(message)).await?;
+        let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
+        let updates = asked.subscribe(SubscribeToTask::from(message)).await?;
         Ok(answered(&asked, stream(updates)))
     }
 
     async fn create_task_push_notification_config(
         &self,
         request: Request<v1::TaskPushNotificationConfig>,
-    ) -> Answer<v1::TaskPushNotificationConfig> {
+    ) -> GrpcResult<v1::TaskPushNotificationConfig> {
         let tenant = request.get_ref().tenant.clone();
-        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         let config = asked.create_push(PushConfig::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, config.into()))
     }
@@ -77,9 +77,9 @@ impl A2aService for Service {
     async fn get_task_push_notification_config(
         &self,
         request: Request<v1::GetTaskPushNotificationConfigRequest>,
-    ) -> Answer<v1::TaskPushNotificationConfig> {
+    ) -> GrpcResult<v1::TaskPushNotificationConfig> {
         let tenant = request.get_ref().tenant.clone();
-        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         let config = asked.get_push(GetPushConfig::from(message)).await?;
         Ok(answered(&asked, config.into()))
     }
@@ -87,9 +87,9 @@ impl A2aService for Service {
     async fn list_task_push_notification_configs(
         &self,
         request: Request<v1::ListTaskPushNotificationConfigsRequest>,
-    ) -> Answer<v1::ListTaskPushNotificationConfigsResponse> {
+    ) -> GrpcResult<v1::ListTaskPushNotificationConfigsResponse> {
         let tenant = request.get_ref().tenant.clone();
-        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         let found = asked.list_pushes(ListPushConfigs::from(message)).await?;
         Ok(answered(&asked, found.into()))
     }
@@ -97,9 +97,9 @@ impl A2aService for Service {
     async fn get_extended_agent_card(
         &self,
         request: Request<v1::GetExtendedAgentCardRequest>,
-    ) -> Answer<v1::AgentCard> {
+    ) -> GrpcResult<v1::AgentCard> {
         let tenant = request.get_ref().tenant.clone();
-        let (asked, _) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let (asked, _) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         let card = asked.extended_agent_card().await?;
         Ok(answered(&asked, card.into()))
     }
@@ -107,9 +107,9 @@ impl A2aService for Service {
     async fn delete_task_push_notification_config(
         &self,
         request: Request<v1::DeleteTaskPushNotificationConfigRequest>,
-    ) -> Answer<()> {
+    ) -> GrpcResult<()> {
         let tenant = request.get_ref().tenant.clone();
-        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         asked.delete_push(a2a::DeletePushConfig::from(message)).await?;
         Ok(answered(&asked, ()))
     }

@@ -31,7 +31,7 @@ fn questions(story: &[(&str, Value)]) -> Vec<String> {
     for (at, (kind, data)) in story.iter().enumerate() {
         view.take(&event(at + 1, kind, data));
         let text = view.message.as_ref().map_or(String::new(), |message| match &message.parts[0].content {
-            Content::Text(text) => text.split('`').nth(1).unwrap_or(text).to_owned(),
+            PartContent::Text(text) => text.split('`').nth(1).unwrap_or(text).to_owned(),
             other => panic!("{other:?}"),
         });
         let state = format!("{:?}", view.state);

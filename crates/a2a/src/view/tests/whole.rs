@@ -11,14 +11,14 @@ use super::{
 
 /// What a client knows of a task, by its own rules: artifacts are appended to or replaced, the status is replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Client {
+struct ModelClient {
     state: TaskState,
     message: Option<Message>,
     at: Option<Timestamp>,
     artifacts: Vec<Artifact>,
 }
 
-impl Client {
+impl ModelClient {
     fn of(task: &Task) -> Self {
         Self {
             state: task.status.state,
@@ -56,7 +56,7 @@ impl Client {
     fn joined(mut self) -> Self {
         for artifact in &mut self.artifacts {
             let mut joined = Vec::new();
-            artifact.parts.iter().for_each(|part| said::go_on(&mut joined, part));
+            artifact.parts.iter().for_each(|part| event_data::go_on(&mut joined, part));
             artifact.parts = joined;
         }
         self
@@ -121,11 +121,11 @@ proptest! {
             story.iter().chain(&end).enumerate().map(|(at, (kind, data))| event(at + 1, kind, data)).collect();
         let mut whole = begin();
         events.iter().for_each(|event| drop(whole.take(event)));
-        let wanted = Client::of(&whole.task(None)).joined();
+        let wanted = ModelClient::of(&whole.task(None)).joined();
         for joined_at in 0..=events.len() {
             let mut view = begin();
             events[..joined_at].iter().for_each(|event| drop(view.take(event)));
-            let mut client = Client::of(&view.task(None));
+            let mut client = ModelClient::of(&view.task(None));
             for event in &events[joined_at..] {
                 view.take(event).into_iter().for_each(|update| client.apply(update));
             }

@@ -14,55 +14,56 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    calls::{self, Calls},
     files,
     message::{
-        Agent, AskedLeave, Block, Cancel, Choice, Ended, Initialize, Leave, McpServer, OpenSession, Opened, Prompt,
-        WriteFile,
+        AcpAgent, AcpCancel, AcpInitialize, AcpMcpServer, AcpOpenSession, AcpPermissionOption, AcpPermissionRequest,
+        AcpPermissionResponse, AcpPrompt, AcpPromptBlock, AcpSession, AcpTurnEnd, AcpWriteFile,
     },
-    update::Update,
+    tool_calls::{self, OpenToolCalls},
+    update::AcpUpdate,
 };
 use crate::{
-    Job,
-    attachment::{self, Attachment, Given},
+    DriverRun,
+    attachment::{self, Attachment, PreparedTask},
     host::{
-        Answer, Answered, Lines, Process, Question, Setup, Speaker, Turn, Usage, Verdict,
-        budget::Source,
+        ApprovalAnswer, ApprovalQuestion, HostLines, HostProcess, HostSetup, HostTurn, HostUsage, HostWriter,
+        KeyedAnswer, TurnVerdict,
+        budget::CostCertainty,
         limits,
-        lines::Line,
+        lines::HostLine,
         outage,
-        paths::Beneath,
+        paths::ConfinedFolder,
         prompt,
         question::diff,
-        rpc::{self, Heard, Rpc, understood},
+        rpc::{self, HostRpc, HostRpcMessage, understood},
     },
 };
 
 #[derive(Debug)]
-pub(super) struct Conversation {
-    lines: Lines,
-    rpc: Rpc,
-    turn: Turn,
-    files: Arc<Beneath>,
-    calls: Calls,
+pub(super) struct AcpConversation {
+    lines: HostLines,
+    rpc: HostRpc,
+    turn: HostTurn,
+    files: Arc<ConfinedFolder>,
+    calls: OpenToolCalls,
     /// What people are asked now.
-    questions: FuturesUnordered<BoxFuture<'static, Answered<Asked>>>,
+    questions: FuturesUnordered<BoxFuture<'static, KeyedAnswer<AcpQuestion>>>,
     /// The agent's ids of those questions, and the files of those that are about writing one.
     open: Vec<(Json, Option<PathBuf>)>,
     /// The files whose change people saw and allowed: the agent may have each written through us once.
     allowed: Vec<PathBuf>,
     /// What the conversation had cost before this run.
-    cost_before: CostBefore,
+    cost_before: PriorCost,
     session: Option<String>,
     /// The number of the prompt that the agent works on.
     prompt: Option<u64>,
-    mood: Mood,
-    noise: Noise,
+    phase: TurnPhase,
+    stray: StrayLines,
 }
 
 /// What the agent is to do.
 #[derive(Debug)]
-pub(super) struct Task {
+pub(super) struct AcpTask {
     pub(super) system: Option<String>,
     pub(super) text: String,
     pub(super) attached: Vec<Attachment>,
@@ -70,15 +71,15 @@ pub(super) struct Task {
 
 /// A question, in the agent's terms.
 #[derive(Debug)]
-enum Asked {
+enum AcpQuestion {
     /// It asked for leave.
-    Leave { id: Json, call: String, options: Vec<Choice>, changes: Vec<PathBuf> },
+    Permission { id: Json, call: String, options: Vec<AcpPermissionOption>, changes: Vec<PathBuf> },
     /// It had us write a file that nobody was asked about.
-    Write { id: Json, write: WriteFile },
+    Write { id: Json, write: AcpWriteFile },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
+enum TurnPhase {
     /// What the agent tells is of earlier runs.
     Before,
     Working,
@@ -88,7 +89,7 @@ enum Mood {
 
 /// An agent tells what its whole conversation has cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum CostBefore {
+enum PriorCost {
     /// It begins with this run.
     Nothing,
     Known(f64),
@@ -98,68 +99,81 @@ enum CostBefore {
 
 /// Lines that are no messages: banners, and what a library prints to the wrong place.
 #[derive(Debug, Default)]
-struct Noise {
+struct StrayLines {
     first: Option<String>,
     count: usize,
 }
 
 /// How long an agent may take to start and to open a session. Some need most of a minute on a slow machine.
-const START: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a turn may take to end after it was cancelled.
-const FAREWELL: Duration = Duration::from_millis(700);
+const CANCEL_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// So many lines in a row that are no messages are no banner.
-const MOST_NOISE: usize = 1000;
+const MAX_STRAY_LINES: usize = 1000;
 
 const AUTH_REQUIRED: i64 = -32000;
 
-// === impl Conversation ===
+// === impl AcpConversation ===
 
-impl Conversation {
-    pub(super) fn with(process: &mut Process, turn: Turn, files: Beneath) -> Self {
+impl AcpConversation {
+    pub(super) fn with(process: &mut HostProcess, turn: HostTurn, files: ConfinedFolder) -> Self {
         Self {
-            lines: Lines::of(process.stdout()),
-            rpc: Rpc::new(Speaker::to(process.stdin())),
+            lines: HostLines::of(process.stdout()),
+            rpc: HostRpc::new(HostWriter::to(process.stdin())),
             turn,
             files: Arc::new(files),
-            calls: Calls::default(),
+            calls: OpenToolCalls::default(),
             questions: FuturesUnordered::new(),
             open: Vec::new(),
             allowed: Vec::new(),
-            cost_before: CostBefore::Nothing,
+            cost_before: PriorCost::Nothing,
             session: None,
             prompt: None,
-            mood: Mood::Before,
-            noise: Noise::default(),
+            phase: TurnPhase::Before,
+            stray: StrayLines::default(),
         }
     }
 
-    /// Has the agent do the task. May be dropped at any await; [`Self::halt`] tells the agent then.
-    pub(super) async fn talk(&mut self, setup: &Setup, job: &Job, cwd: &Path, task: Task) -> Verdict {
+    /// Has the agent do the task. May be dropped at any await; [`Self::cancel_turn`] tells the agent then.
+    pub(super) async fn converse(
+        &mut self,
+        setup: &HostSetup,
+        job: &DriverRun,
+        cwd: &Path,
+        task: AcpTask,
+    ) -> TurnVerdict {
         match self.work(setup, job, cwd, task).await {
             Ok(verdict) | Err(verdict) => verdict,
         }
     }
 
-    async fn work(&mut self, setup: &Setup, job: &Job, cwd: &Path, task: Task) -> Result<Verdict, Verdict> {
+    async fn work(
+        &mut self,
+        setup: &HostSetup,
+        job: &DriverRun,
+        cwd: &Path,
+        task: AcpTask,
+    ) -> Result<TurnVerdict, TurnVerdict> {
         let (agent, session) = self.open(setup, job, cwd).await?;
         limits::still_harmless(setup, job)?;
         self.session = Some(session.clone());
-        self.mood = Mood::Working;
+        self.phase = TurnPhase::Working;
         self.turn.working();
-        let given = attachment::give(job, &task.text, task.attached, |one| agent.takes(&one.kind()));
-        let Given { task: text, native, placed } = given.map_err(|reply| Verdict::of_failure(&reply))?;
+        let given = attachment::prepare(job, &task.text, task.attached, |one| agent.takes(&one.kind()));
+        let PreparedTask { task: text, native, placed } = given.map_err(|reply| TurnVerdict::of_failure(&reply))?;
         let text = prompt::whole(task.system.as_deref(), &text);
-        let blocks = [Block::text(&text)].into_iter().chain(native.iter().filter_map(Block::of)).collect();
-        let prompt = Prompt { session_id: &session, prompt: blocks };
+        let blocks =
+            [AcpPromptBlock::text(&text)].into_iter().chain(native.iter().filter_map(AcpPromptBlock::of)).collect();
+        let prompt = AcpPrompt { session_id: &session, prompt: blocks };
         let number = self.rpc.ask("session/prompt", &prompt).await;
         self.prompt = Some(number);
         let answer = self.answer_to(number).await?;
         drop(placed);
         self.prompt = None;
-        let ended: Ended = understood(&answer.map_err(|error| failure(&error, &agent))?)?;
-        let spent = ended.usage().is_some_and(|usage| self.turn.used(usage));
+        let ended: AcpTurnEnd = understood(&answer.map_err(|error| failure(&error, &agent))?)?;
+        let spent = ended.usage().is_some_and(|usage| self.turn.set_usage(usage));
         if spent {
             return Err(self.over_budget());
         }
@@ -167,53 +181,71 @@ impl Conversation {
     }
 
     /// Greets the agent and opens a session.
-    pub(super) async fn open(&mut self, setup: &Setup, job: &Job, cwd: &Path) -> Result<(Agent, String), Verdict> {
-        let agent = self.in_time(async |it: &mut Self| it.greet().await).await?;
-        let session = self.in_time(async |it: &mut Self| it.open_session(&agent, setup, job, cwd).await).await?;
+    pub(super) async fn open(
+        &mut self,
+        setup: &HostSetup,
+        job: &DriverRun,
+        cwd: &Path,
+    ) -> Result<(AcpAgent, String), TurnVerdict> {
+        let agent = self.within_start_timeout(async |it: &mut Self| it.initialize().await).await?;
+        let session =
+            self.within_start_timeout(async |it: &mut Self| it.open_session(&agent, setup, job, cwd).await).await?;
         Ok((agent, session))
     }
 
-    async fn in_time<T>(&mut self, step: impl AsyncFnOnce(&mut Self) -> Result<T, Verdict>) -> Result<T, Verdict> {
-        let late = || Verdict::Failed { message: format!("it did not start within {} seconds", START.as_secs()) };
-        tokio::time::timeout(START, step(self)).await.unwrap_or_else(|_| Err(late()))
+    async fn within_start_timeout<T>(
+        &mut self,
+        step: impl AsyncFnOnce(&mut Self) -> Result<T, TurnVerdict>,
+    ) -> Result<T, TurnVerdict> {
+        let late =
+            || TurnVerdict::Failed { message: format!("it did not start within {} seconds", START_TIMEOUT.as_secs()) };
+        tokio::time::timeout(START_TIMEOUT, step(self)).await.unwrap_or_else(|_| Err(late()))
     }
 
-    async fn greet(&mut self) -> Result<Agent, Verdict> {
-        let agent: Agent = self.request("initialize", &Initialize::ours(), &Agent::default()).await?;
+    async fn initialize(&mut self) -> Result<AcpAgent, TurnVerdict> {
+        let agent: AcpAgent = self.request("initialize", &AcpInitialize::this_client(), &AcpAgent::default()).await?;
         if agent.speaks_our_version() {
             return Ok(agent);
         }
         let version = agent.protocol_version.map_or_else(|| "none".to_owned(), |version| version.get().to_owned());
-        Err(Verdict::Unreadable { message: format!("it speaks version {version} of ACP, and this adapter speaks 1") })
+        Err(TurnVerdict::Unreadable {
+            message: format!("it speaks version {version} of ACP, and this adapter speaks 1"),
+        })
     }
 
-    async fn open_session(&mut self, agent: &Agent, setup: &Setup, job: &Job, cwd: &Path) -> Result<String, Verdict> {
+    async fn open_session(
+        &mut self,
+        agent: &AcpAgent,
+        setup: &HostSetup,
+        job: &DriverRun,
+        cwd: &Path,
+    ) -> Result<String, TurnVerdict> {
         let tools = job.task.mcp.as_ref();
         if tools.is_some() && !agent.takes_http_tools() {
             self.turn.log("info", "the agent takes no tools over HTTP, so it cannot put other agents to work");
         }
         let tools = tools.filter(|_| agent.takes_http_tools());
-        let servers = || tools.map(McpServer::of).into_iter().collect();
+        let servers = || tools.map(AcpMcpServer::of).into_iter().collect();
         let conversation = job.task.conversation_id;
         if agent.loads_sessions()
             && let Some(earlier) = setup.memory.recall(setup, conversation)
         {
-            self.cost_before = CostBefore::Unknown;
-            let load = OpenSession { session_id: Some(&earlier), cwd, mcp_servers: servers() };
+            self.cost_before = PriorCost::Unknown;
+            let load = AcpOpenSession { session_id: Some(&earlier), cwd, mcp_servers: servers() };
             let number = self.rpc.ask("session/load", &load).await;
             match self.answer_to(number).await? {
                 Ok(_) => return Ok(earlier),
                 Err(error) => {
                     self.turn.log("info", format!("the agent has forgotten this conversation: {}", error.text()));
                     setup.memory.forget(setup, conversation);
-                    self.cost_before = CostBefore::Nothing;
+                    self.cost_before = PriorCost::Nothing;
                 }
             }
         }
-        let open = OpenSession { session_id: None, cwd, mcp_servers: servers() };
-        let opened: Opened = self.request("session/new", &open, agent).await?;
+        let open = AcpOpenSession { session_id: None, cwd, mcp_servers: servers() };
+        let opened: AcpSession = self.request("session/new", &open, agent).await?;
         if agent.loads_sessions() {
-            setup.memory.note(setup, conversation, &opened.session_id);
+            setup.memory.remember(setup, conversation, &opened.session_id);
         }
         Ok(opened.session_id)
     }
@@ -222,22 +254,22 @@ impl Conversation {
         &mut self,
         method: &str,
         params: &impl Serialize,
-        agent: &Agent,
-    ) -> Result<T, Verdict> {
+        agent: &AcpAgent,
+    ) -> Result<T, TurnVerdict> {
         let number = self.rpc.ask(method, params).await;
         let answer = self.answer_to(number).await?;
         understood(&answer.map_err(|error| failure(&error, agent))?)
     }
 
     /// Hears the agent out until it answers this.
-    async fn answer_to(&mut self, wanted: u64) -> Result<Result<Json, rpc::Error>, Verdict> {
+    async fn answer_to(&mut self, wanted: u64) -> Result<Result<Json, rpc::Error>, TurnVerdict> {
         loop {
             tokio::select! {
                 biased;
-                Some(answered) = self.questions.next() => self.pass_on(answered).await,
+                Some(answered) = self.questions.next() => self.send_answer(answered).await,
                 line = self.lines.next() => match self.read(line)? {
-                    Some(Heard::Answered { id, result }) if id == wanted => return Ok(result),
-                    Some(heard) => self.hear(heard).await?,
+                    Some(HostRpcMessage::Response { id, result }) if id == wanted => return Ok(result),
+                    Some(heard) => self.on_message(heard).await?,
                     None => {}
                 },
             }
@@ -245,53 +277,55 @@ impl Conversation {
     }
 
     /// The message of a line; none when it has none.
-    fn read(&mut self, line: Option<Line>) -> Result<Option<Heard>, Verdict> {
-        let unreadable = |message: String| Err(Verdict::Unreadable { message });
-        let line = match (line, self.noise.first.take()) {
-            (Some(Line::Whole(line)), first) => {
-                self.noise.first = first;
+    fn read(&mut self, line: Option<HostLine>) -> Result<Option<HostRpcMessage>, TurnVerdict> {
+        let unreadable = |message: String| Err(TurnVerdict::Unreadable { message });
+        let line = match (line, self.stray.first.take()) {
+            (Some(HostLine::Whole(line)), first) => {
+                self.stray.first = first;
                 line
             }
-            (Some(Line::TooLong), _) => return unreadable("a message of many megabytes".to_owned()),
+            (Some(HostLine::TooLong), _) => return unreadable("a message of many megabytes".to_owned()),
             // Before its first message an agent that cannot start may print why.
-            (None, Some(first)) if self.mood != Mood::Before => return unreadable(first),
-            (None, _) => return Err(Verdict::Vanished),
+            (None, Some(first)) if self.phase != TurnPhase::Before => return unreadable(first),
+            (None, _) => return Err(TurnVerdict::Vanished),
         };
-        if let Some(heard) = Heard::read(&line) {
-            self.noise = Noise::default();
+        if let Some(heard) = HostRpcMessage::read(&line) {
+            self.stray = StrayLines::default();
             return Ok(Some(heard));
         }
         self.turn.log("debug", line.clone());
-        self.noise.count += 1;
-        if self.noise.count > MOST_NOISE {
-            return unreadable(self.noise.first.take().unwrap_or(line));
+        self.stray.count += 1;
+        if self.stray.count > MAX_STRAY_LINES {
+            return unreadable(self.stray.first.take().unwrap_or(line));
         }
-        self.noise.first.get_or_insert(line);
+        self.stray.first.get_or_insert(line);
         Ok(None)
     }
 
-    async fn hear(&mut self, heard: Heard) -> Result<(), Verdict> {
+    async fn on_message(&mut self, heard: HostRpcMessage) -> Result<(), TurnVerdict> {
         match heard {
-            Heard::Told { method, params } if method == "session/update" => match Update::read(&params) {
-                update if self.mood != Mood::Before => self.update(update),
-                Update::Used(Usage { cost_usd: Some(cost), .. }) => {
-                    self.cost_before = CostBefore::Known(cost);
-                    Ok(())
+            HostRpcMessage::Notification { method, params } if method == "session/update" => {
+                match AcpUpdate::read(&params) {
+                    update if self.phase != TurnPhase::Before => self.update(update),
+                    AcpUpdate::Usage(HostUsage { cost_usd: Some(cost), .. }) => {
+                        self.cost_before = PriorCost::Known(cost);
+                        Ok(())
+                    }
+                    _ => Ok(()),
                 }
-                _ => Ok(()),
-            },
-            Heard::Asked { id, method, params } if method == "session/request_permission" => {
-                self.asked(id, &params).await;
+            }
+            HostRpcMessage::Request { id, method, params } if method == "session/request_permission" => {
+                self.on_permission_request(id, &params).await;
                 Ok(())
             }
-            Heard::Asked { id, method, params } if method == files::WRITE => {
+            HostRpcMessage::Request { id, method, params } if method == files::WRITE => {
                 match params.parse() {
                     Ok(write) => self.write(id, write).await,
                     Err(error) => self.rpc.refuse(&id, &rpc::Error::bad_params(error)).await,
                 }
                 Ok(())
             }
-            Heard::Asked { id, method, params } => {
+            HostRpcMessage::Request { id, method, params } => {
                 match files::serve(&self.files, &method, &params).await {
                     Some(Ok(result)) => self.rpc.answer(&id, &result).await,
                     Some(Err(error)) => {
@@ -302,52 +336,52 @@ impl Conversation {
                 }
                 Ok(())
             }
-            Heard::Told { .. } | Heard::Answered { .. } => Ok(()),
+            HostRpcMessage::Notification { .. } | HostRpcMessage::Response { .. } => Ok(()),
         }
     }
 
-    fn update(&mut self, update: Update) -> Result<(), Verdict> {
+    fn update(&mut self, update: AcpUpdate) -> Result<(), TurnVerdict> {
         match update {
-            Update::Said(text) => self.turn.say(&text),
-            Update::Thought(text) => self.turn.think(&text),
-            Update::Call(call) => {
+            AcpUpdate::Message(text) => self.turn.push_text(&text),
+            AcpUpdate::Thought(text) => self.turn.push_thought(&text),
+            AcpUpdate::Call(call) => {
                 if let Some(call) = self.calls.take(*call) {
                     self.turn.tool(call);
                 }
             }
-            Update::Plan(plan) => self.turn.note(plan),
-            Update::Used(usage) => {
+            AcpUpdate::Plan(plan) => self.turn.note(plan),
+            AcpUpdate::Usage(usage) => {
                 let usage = self.cost_before.taken_off(usage);
-                if self.turn.used(usage) && self.mood == Mood::Working {
+                if self.turn.set_usage(usage) && self.phase == TurnPhase::Working {
                     return Err(self.over_budget());
                 }
             }
-            Update::Other => {}
+            AcpUpdate::Other => {}
         }
         Ok(())
     }
 
-    fn over_budget(&self) -> Verdict {
-        Verdict::OverBudget { message: self.turn.exceeded().unwrap_or_default() }
+    fn over_budget(&self) -> TurnVerdict {
+        TurnVerdict::OverBudget { message: self.turn.exceeded().unwrap_or_default() }
     }
 
-    async fn asked(&mut self, id: Json, params: &Json) {
-        if self.mood == Mood::Halting {
-            return self.rpc.answer(&id, &Leave::cancelled()).await;
+    async fn on_permission_request(&mut self, id: Json, params: &Json) {
+        if self.phase == TurnPhase::Halting {
+            return self.rpc.answer(&id, &AcpPermissionResponse::cancelled()).await;
         }
-        let asked: AskedLeave = match params.parse() {
+        let asked: AcpPermissionRequest = match params.parse() {
             Ok(asked) => asked,
             Err(error) => return self.rpc.refuse(&id, &rpc::Error::bad_params(error)).await,
         };
         let (question, changes) = self.calls.question(&asked);
         let (call, options) = (asked.tool_call.tool_call_id, asked.options);
-        let key = Asked::Leave { id: id.clone(), call, options, changes };
+        let key = AcpQuestion::Permission { id: id.clone(), call, options, changes };
         self.open.push((id, None));
         self.questions.push(self.turn.ask(key, &question));
     }
 
     /// Writes a file for the agent. What nobody was asked about yet is asked about now, whatever was declared.
-    async fn write(&mut self, id: Json, write: WriteFile) {
+    async fn write(&mut self, id: Json, write: AcpWriteFile) {
         if let Some(at) = self.allowed.iter().position(|path| *path == write.path) {
             self.allowed.swap_remove(at);
             return self.write_now(&id, write).await;
@@ -356,21 +390,21 @@ impl Conversation {
         let Some(before) = files::before(self.files.clone(), write.path.clone()).await else {
             return self.write_now(&id, write).await;
         };
-        if self.mood != Mood::Working {
+        if self.phase != TurnPhase::Working {
             return self.rpc.refuse(&id, &files::not_allowed(&write.path)).await;
         }
         let path = write.path.display().to_string();
-        let question = Question {
+        let question = ApprovalQuestion {
             input: Some(Json::of(&write)),
             paths: Some(vec![path.clone()]),
             diff: Some(diff(&path, &before, &write.content)),
-            ..Question::about("write_text_file")
+            ..ApprovalQuestion::about("write_text_file")
         };
         self.open.push((id.clone(), Some(write.path.clone())));
-        self.questions.push(self.turn.ask(Asked::Write { id, write }, &question));
+        self.questions.push(self.turn.ask(AcpQuestion::Write { id, write }, &question));
     }
 
-    async fn write_now(&mut self, id: &Json, write: WriteFile) {
+    async fn write_now(&mut self, id: &Json, write: AcpWriteFile) {
         match files::write(self.files.clone(), write).await {
             Ok(result) => self.rpc.answer(id, &result).await,
             Err(error) => {
@@ -381,28 +415,28 @@ impl Conversation {
     }
 
     /// People have answered: in the agent's own terms, and only for this once.
-    async fn pass_on(&mut self, answered: Answered<Asked>) {
+    async fn send_answer(&mut self, answered: KeyedAnswer<AcpQuestion>) {
         self.turn.answered(&answered);
-        let Answered { key, answer, .. } = answered;
+        let KeyedAnswer { key, answer, .. } = answered;
         match key {
-            Asked::Leave { id, call, options, changes } => {
+            AcpQuestion::Permission { id, call, options, changes } => {
                 match answer {
-                    Answer::Denied { .. } => self.calls.denied(&call),
-                    Answer::Allowed => self.allowed.extend(changes),
-                    Answer::Stopped => {}
+                    ApprovalAnswer::Denied { .. } => self.calls.denied(&call),
+                    ApprovalAnswer::Allowed => self.allowed.extend(changes),
+                    ApprovalAnswer::Stopped => {}
                 }
-                let (leave, remark) = calls::choose(&options, &answer);
+                let (leave, remark) = tool_calls::choose(&options, &answer);
                 if let Some(remark) = remark {
                     self.turn.log("warning", remark);
                 }
                 self.open.retain(|(open, _)| *open != id);
                 self.rpc.answer(&id, &leave).await;
             }
-            Asked::Write { id, write } => {
+            AcpQuestion::Write { id, write } => {
                 self.open.retain(|(open, _)| *open != id);
                 match answer {
-                    Answer::Allowed => self.write_now(&id, write).await,
-                    Answer::Denied { .. } | Answer::Stopped => {
+                    ApprovalAnswer::Allowed => self.write_now(&id, write).await,
+                    ApprovalAnswer::Denied { .. } | ApprovalAnswer::Stopped => {
                         self.rpc.refuse(&id, &files::not_allowed(&write.path)).await;
                     }
                 }
@@ -411,62 +445,62 @@ impl Conversation {
     }
 
     /// Tells the agent to stop, and waits a little for the end of its turn.
-    pub(super) async fn halt(&mut self) {
-        self.mood = Mood::Halting;
+    pub(super) async fn cancel_turn(&mut self) {
+        self.phase = TurnPhase::Halting;
         // What people were asked is withdrawn with this.
         self.questions = FuturesUnordered::new();
         let farewell = async {
             for (id, write) in std::mem::take(&mut self.open) {
                 match write {
-                    None => self.rpc.answer(&id, &Leave::cancelled()).await,
+                    None => self.rpc.answer(&id, &AcpPermissionResponse::cancelled()).await,
                     Some(path) => self.rpc.refuse(&id, &files::not_allowed(&path)).await,
                 }
             }
             if let (Some(session), Some(number)) = (self.session.clone(), self.prompt) {
-                self.rpc.tell("session/cancel", &Cancel { session_id: &session }).await;
+                self.rpc.notify("session/cancel", &AcpCancel { session_id: &session }).await;
                 let _ = self.answer_to(number).await;
             }
         };
-        let _ = tokio::time::timeout(FAREWELL, farewell).await;
+        let _ = tokio::time::timeout(CANCEL_TIMEOUT, farewell).await;
     }
 
     /// Closes the agent's input.
-    pub(super) fn close(self) -> Turn {
+    pub(super) fn close(self) -> HostTurn {
         self.turn
     }
 
-    fn verdict(&self, reason: &str) -> Verdict {
-        let failed = |message: &str| Verdict::Failed { message: message.to_owned() };
+    fn verdict(&self, reason: &str) -> TurnVerdict {
+        let failed = |message: &str| TurnVerdict::Failed { message: message.to_owned() };
         match reason {
-            "end_turn" => Verdict::Done { text: None },
-            "refusal" => Verdict::Refused { message: String::new() },
+            "end_turn" => TurnVerdict::Done { text: None },
+            "refusal" => TurnVerdict::Refused { message: String::new() },
             "max_tokens" => failed("the model's answer was cut off at its longest length; ask for less at once"),
             "max_turn_requests" => failed("it asked its model as often as it may in one turn; ask for less at once"),
             // Some agents end the turn themselves when people say no.
-            "cancelled" if self.turn.was_denied() => Verdict::Done { text: None },
+            "cancelled" if self.turn.was_denied() => TurnVerdict::Done { text: None },
             "cancelled" => failed("it cancelled its turn, though nobody asked it to"),
-            other => Verdict::Unreadable { message: format!("its turn ended with `{other}`") },
+            other => TurnVerdict::Unreadable { message: format!("its turn ended with `{other}`") },
         }
     }
 }
 
-// === impl CostBefore ===
+// === impl PriorCost ===
 
-impl CostBefore {
+impl PriorCost {
     /// What of it is this run's own.
-    fn taken_off(self, usage: Usage) -> Usage {
+    fn taken_off(self, usage: HostUsage) -> HostUsage {
         let cost_usd = match self {
             Self::Nothing => usage.cost_usd,
             // To the billionth, so that the difference is as round as the two were.
             Self::Known(before) => usage.cost_usd.map(|cost| ((cost - before).max(0.0) * 1e9).round() / 1e9),
             Self::Unknown => None,
         };
-        let cost_source = if cost_usd.is_some() { usage.cost_source } else { Source::Unknown };
-        Usage { cost_usd, cost_source, ..usage }
+        let cost_source = if cost_usd.is_some() { usage.cost_source } else { CostCertainty::Unknown };
+        HostUsage { cost_usd, cost_source, ..usage }
     }
 }
 
-fn failure(error: &rpc::Error, agent: &Agent) -> Verdict {
+fn failure(error: &rpc::Error, agent: &AcpAgent) -> TurnVerdict {
     let text = error.text();
     if error.code == AUTH_REQUIRED {
         let ways = match agent.logins().as_slice() {
@@ -474,13 +508,13 @@ fn failure(error: &rpc::Error, agent: &Agent) -> Verdict {
             ways => format!(" It offers: {}.", ways.join("; ")),
         };
         let message = format!("{text}. Start it by hand on this device, log in, and send the task again.{ways}");
-        return Verdict::SignIn { message };
+        return TurnVerdict::SignIn { message };
     }
     // Some agents hand on the status with which their model answered.
     match error.code {
-        429 | 402 => Verdict::UsageLimit { message: text, resets_at: None },
-        401 | 403 => Verdict::SignIn { message: text },
-        500..=599 => Verdict::ModelUnreachable { message: text },
+        429 | 402 => TurnVerdict::UsageLimit { message: text, resets_at: None },
+        401 | 403 => TurnVerdict::SignIn { message: text },
+        500..=599 => TurnVerdict::ModelUnreachable { message: text },
         _ => outage::verdict(&text, text.clone()),
     }
 }
@@ -491,27 +525,27 @@ mod tests {
 
     #[test]
     fn earlier_runs_of_a_conversation_are_not_paid_for_again() {
-        let total = Usage { tokens: Some(9), ..Usage::default() }.with_cost(3.0);
-        let own = Usage { tokens: Some(9), ..Usage::default() }.with_cost(0.5);
-        assert_eq!(CostBefore::Known(2.5).taken_off(total), own);
-        assert_eq!(CostBefore::Nothing.taken_off(total), total);
-        assert_eq!(CostBefore::Unknown.taken_off(total), Usage { tokens: Some(9), ..Usage::default() });
+        let total = HostUsage { tokens: Some(9), ..HostUsage::default() }.with_cost(3.0);
+        let own = HostUsage { tokens: Some(9), ..HostUsage::default() }.with_cost(0.5);
+        assert_eq!(PriorCost::Known(2.5).taken_off(total), own);
+        assert_eq!(PriorCost::Nothing.taken_off(total), total);
+        assert_eq!(PriorCost::Unknown.taken_off(total), HostUsage { tokens: Some(9), ..HostUsage::default() });
     }
 
     #[test]
     fn a_failure_says_what_to_do() {
-        let agent: Agent =
+        let agent: AcpAgent =
             Json::from_text(r#"{"authMethods":[{"id":"l","name":"Log in with a browser"}]}"#).unwrap().parse().unwrap();
         let expected = "Authentication required. Start it by hand on this device, log in, and send the task again. It offers: \
                         Log in with a browser.";
         assert_eq!(
             failure(&rpc::Error::new(AUTH_REQUIRED, "Authentication required"), &agent),
-            Verdict::SignIn { message: expected.to_owned() }
+            TurnVerdict::SignIn { message: expected.to_owned() }
         );
         let away = rpc::Error { data: Some(Json::of("fetch failed")), ..rpc::Error::new(-32603, "Internal error") };
-        let expected = Verdict::ModelUnreachable { message: "Internal error (fetch failed)".to_owned() };
+        let expected = TurnVerdict::ModelUnreachable { message: "Internal error (fetch failed)".to_owned() };
         assert_eq!(failure(&away, &agent), expected);
         let other = rpc::Error::new(-32603, "Internal error");
-        assert_eq!(failure(&other, &agent), Verdict::Failed { message: "Internal error".to_owned() });
+        assert_eq!(failure(&other, &agent), TurnVerdict::Failed { message: "Internal error".to_owned() });
     }
 }

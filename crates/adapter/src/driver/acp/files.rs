@@ -8,8 +8,8 @@ use std::{
 
 use attache_protocol::Json;
 
-use super::message::{FileContent, ReadFile, WriteFile};
-use crate::host::{paths::Beneath, rpc};
+use super::message::{AcpFileContent, AcpReadFile, AcpWriteFile};
+use crate::host::{paths::ConfinedFolder, rpc};
 
 /// What the protocol calls "not found"; agents take a new file from it.
 const NOT_FOUND: i64 = -32002;
@@ -19,7 +19,11 @@ const FAILED: i64 = -32603;
 pub(super) const WRITE: &str = "fs/write_text_file";
 
 /// The answer to `fs/read_text_file`; none for any other method.
-pub(super) async fn serve(files: &Arc<Beneath>, method: &str, params: &Json) -> Option<Result<Json, rpc::Error>> {
+pub(super) async fn serve(
+    files: &Arc<ConfinedFolder>,
+    method: &str,
+    params: &Json,
+) -> Option<Result<Json, rpc::Error>> {
     let answer = match method {
         "fs/read_text_file" => match params.parse() {
             Ok(asked) => read(files.clone(), asked).await,
@@ -30,15 +34,15 @@ pub(super) async fn serve(files: &Arc<Beneath>, method: &str, params: &Json) -> 
     Some(answer)
 }
 
-async fn read(files: Arc<Beneath>, asked: ReadFile) -> Result<Json, rpc::Error> {
+async fn read(files: Arc<ConfinedFolder>, asked: AcpReadFile) -> Result<Json, rpc::Error> {
     blocking(move || {
         let text = files.read(&asked.path).map_err(|error| failure(&asked.path, &error))?;
-        Ok(Json::of(&FileContent { content: cut(text, asked.line, asked.limit) }))
+        Ok(Json::of(&AcpFileContent { content: cut(text, asked.line, asked.limit) }))
     })
     .await
 }
 
-pub(super) async fn write(files: Arc<Beneath>, asked: WriteFile) -> Result<Json, rpc::Error> {
+pub(super) async fn write(files: Arc<ConfinedFolder>, asked: AcpWriteFile) -> Result<Json, rpc::Error> {
     if !asked.path.is_absolute() {
         return Err(rpc::Error::bad_params(format!("{}: the path of a file is absolute", asked.path.display())));
     }
@@ -50,7 +54,7 @@ pub(super) async fn write(files: Arc<Beneath>, asked: WriteFile) -> Result<Json,
 }
 
 /// What a file holds before it is written; nothing for a new one, and none where nothing may be written.
-pub(super) async fn before(files: Arc<Beneath>, path: PathBuf) -> Option<String> {
+pub(super) async fn before(files: Arc<ConfinedFolder>, path: PathBuf) -> Option<String> {
     if !path.is_absolute() {
         return None;
     }
@@ -94,9 +98,9 @@ mod tests {
     async fn files_are_served_below_the_folder_and_nowhere_else() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
-        let files = Arc::new(Beneath::open(&root).unwrap());
+        let files = Arc::new(ConfinedFolder::open(&root).unwrap());
         let path = root.join("a.txt").display().to_string();
-        let asked = |path: &str| WriteFile { path: path.into(), content: "1\n2\n3\n".to_owned() };
+        let asked = |path: &str| AcpWriteFile { path: path.into(), content: "1\n2\n3\n".to_owned() };
         assert_eq!(write(files.clone(), asked(&path)).await, Ok(Json::empty_object()));
         assert_eq!(write(files.clone(), asked("a.txt")).await.unwrap_err().code, -32602);
         let part = json(format!(r#"{{"sessionId":"s","path":"{path}","line":2,"limit":1}}"#));

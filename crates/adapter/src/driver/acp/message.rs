@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use attache_protocol::{Json, wire::adapter::Tools};
+use attache_protocol::{Json, wire::adapter::RunTools};
 use serde::{Deserialize, Serialize};
 
-use super::update::Call;
+use super::update::AcpToolCall;
 use crate::{
     attachment::Attachment,
-    host::{TOOLS, Usage},
+    host::{HostUsage, TOOLS_SERVER},
 };
 
 /// The version that this driver speaks.
@@ -17,27 +17,27 @@ pub(super) const VERSION: u16 = 1;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Initialize {
+pub(super) struct AcpInitialize {
     protocol_version: u16,
-    client_capabilities: ClientCapabilities,
-    client_info: Info,
+    client_capabilities: AcpClientCapabilities,
+    client_info: AcpClientInfo,
 }
 
 #[derive(Debug, Serialize)]
-struct ClientCapabilities {
-    fs: FileCapabilities,
+struct AcpClientCapabilities {
+    fs: AcpFileCapabilities,
     terminal: bool,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct FileCapabilities {
+struct AcpFileCapabilities {
     read_text_file: bool,
     write_text_file: bool,
 }
 
 #[derive(Debug, Serialize)]
-struct Info {
+struct AcpClientInfo {
     name: &'static str,
     title: &'static str,
     version: &'static str,
@@ -46,15 +46,15 @@ struct Info {
 /// What an agent says about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Agent {
+pub(super) struct AcpAgent {
     pub(super) protocol_version: Option<Json>,
-    agent_capabilities: Option<AgentCapabilities>,
-    auth_methods: Option<Vec<Method>>,
+    agent_capabilities: Option<AcpAgentCapabilities>,
+    auth_methods: Option<Vec<AcpAuthMethod>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct AgentCapabilities {
+struct AcpAgentCapabilities {
     load_session: Option<bool>,
     prompt_capabilities: Option<PromptCapabilities>,
     mcp_capabilities: Option<McpCapabilities>,
@@ -74,53 +74,53 @@ struct McpCapabilities {
 
 /// A way to log in.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct Method {
+struct AcpAuthMethod {
     name: Option<String>,
     description: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct OpenSession<'a> {
+pub(super) struct AcpOpenSession<'a> {
     /// Of a session to take up again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) session_id: Option<&'a str>,
     pub(super) cwd: &'a Path,
-    pub(super) mcp_servers: Vec<McpServer<'a>>,
+    pub(super) mcp_servers: Vec<AcpMcpServer<'a>>,
 }
 
 /// Our tools. It holds a secret, and so it has no way to be printed.
 #[derive(Serialize)]
-pub(super) struct McpServer<'a> {
+pub(super) struct AcpMcpServer<'a> {
     r#type: &'static str,
     name: &'static str,
     url: &'a str,
-    headers: [Header; 1],
+    headers: [AcpHttpHeader; 1],
 }
 
 #[derive(Serialize)]
-struct Header {
+struct AcpHttpHeader {
     name: &'static str,
     value: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Opened {
+pub(super) struct AcpSession {
     pub(super) session_id: String,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Prompt<'a> {
+pub(super) struct AcpPrompt<'a> {
     pub(super) session_id: &'a str,
-    pub(super) prompt: Vec<Block<'a>>,
+    pub(super) prompt: Vec<AcpPromptBlock<'a>>,
 }
 
 /// One piece of a prompt.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub(super) enum Block<'a> {
+pub(super) enum AcpPromptBlock<'a> {
     Text { text: &'a str },
     Image { mime_type: String, data: String },
     Audio { mime_type: String, data: String },
@@ -128,23 +128,23 @@ pub(super) enum Block<'a> {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Cancel<'a> {
+pub(super) struct AcpCancel<'a> {
     pub(super) session_id: &'a str,
 }
 
 /// The end of a turn.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Ended {
+pub(super) struct AcpTurnEnd {
     pub(super) stop_reason: String,
-    usage: Option<Tokens>,
+    usage: Option<AcpTokens>,
     #[serde(rename = "_meta")]
-    meta: Option<EndMeta>,
+    meta: Option<AcpTurnEndMeta>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Tokens {
+struct AcpTokens {
     total_tokens: Option<u64>,
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
@@ -152,32 +152,32 @@ struct Tokens {
 
 /// Where Gemini counts.
 #[derive(Debug, Deserialize)]
-struct EndMeta {
-    quota: Option<Quota>,
+struct AcpTurnEndMeta {
+    quota: Option<GeminiQuota>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Quota {
-    token_count: Option<TokenCount>,
+struct GeminiQuota {
+    token_count: Option<GeminiTokenCount>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
-struct TokenCount {
+struct GeminiTokenCount {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct AskedLeave {
-    pub(super) tool_call: Call,
-    pub(super) options: Vec<Choice>,
+pub(super) struct AcpPermissionRequest {
+    pub(super) tool_call: AcpToolCall,
+    pub(super) options: Vec<AcpPermissionOption>,
 }
 
 /// One of the answers that an agent offers.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Choice {
+pub(super) struct AcpPermissionOption {
     pub(super) option_id: String,
     #[serde(default)]
     pub(super) name: String,
@@ -186,13 +186,13 @@ pub(super) struct Choice {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Leave {
-    pub(super) outcome: Outcome,
+pub(super) struct AcpPermissionResponse {
+    pub(super) outcome: AcpPermissionOutcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub(super) enum Outcome {
+pub(super) enum AcpPermissionOutcome {
     Cancelled,
     Selected {
         #[serde(rename = "optionId")]
@@ -201,7 +201,7 @@ pub(super) enum Outcome {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct ReadFile {
+pub(super) struct AcpReadFile {
     pub(super) path: PathBuf,
     /// The first line, from 1.
     pub(super) line: Option<usize>,
@@ -209,36 +209,40 @@ pub(super) struct ReadFile {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct FileContent {
+pub(super) struct AcpFileContent {
     pub(super) content: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct WriteFile {
+pub(super) struct AcpWriteFile {
     pub(super) path: PathBuf,
     pub(super) content: String,
 }
 
-// === impl Initialize ===
+// === impl AcpInitialize ===
 
-impl Initialize {
+impl AcpInitialize {
     /// Neither files nor terminals: no editor holds unsaved text here, and an agent that goes through us for its files gains
     /// nothing. Those that do so all the same are served below the run's folder.
-    pub(super) const fn ours() -> Self {
+    pub(super) const fn this_client() -> Self {
         Self {
             protocol_version: VERSION,
-            client_capabilities: ClientCapabilities {
-                fs: FileCapabilities { read_text_file: false, write_text_file: false },
+            client_capabilities: AcpClientCapabilities {
+                fs: AcpFileCapabilities { read_text_file: false, write_text_file: false },
                 terminal: false,
             },
-            client_info: Info { name: "attache-adapter", title: "Attaché", version: env!("CARGO_PKG_VERSION") },
+            client_info: AcpClientInfo {
+                name: "attache-adapter",
+                title: "Attaché",
+                version: env!("CARGO_PKG_VERSION"),
+            },
         }
     }
 }
 
-// === impl Agent ===
+// === impl AcpAgent ===
 
-impl Agent {
+impl AcpAgent {
     pub(super) fn speaks_our_version(&self) -> bool {
         self.protocol_version.as_ref().is_some_and(|version| version.parse().is_ok_and(|number: u16| number == VERSION))
     }
@@ -275,24 +279,24 @@ impl Agent {
     }
 }
 
-// === impl McpServer ===
+// === impl AcpMcpServer ===
 
-impl<'a> McpServer<'a> {
-    pub(super) fn of(tools: &'a Tools) -> Self {
-        let header = Header { name: "Authorization", value: format!("Bearer {}", tools.token) };
-        Self { r#type: "http", name: TOOLS, url: &tools.url, headers: [header] }
+impl<'a> AcpMcpServer<'a> {
+    pub(super) fn of(tools: &'a RunTools) -> Self {
+        let header = AcpHttpHeader { name: "Authorization", value: format!("Bearer {}", tools.token) };
+        Self { r#type: "http", name: TOOLS_SERVER, url: &tools.url, headers: [header] }
     }
 }
 
-impl std::fmt::Debug for McpServer<'_> {
+impl std::fmt::Debug for AcpMcpServer<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("McpServer").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
-// === impl Block ===
+// === impl AcpPromptBlock ===
 
-impl<'a> Block<'a> {
+impl<'a> AcpPromptBlock<'a> {
     pub(super) const fn text(text: &'a str) -> Self {
         Self::Text { text }
     }
@@ -308,22 +312,22 @@ impl<'a> Block<'a> {
     }
 }
 
-// === impl Ended ===
+// === impl AcpTurnEnd ===
 
-impl Ended {
+impl AcpTurnEnd {
     /// What the turn used, wherever the agent puts it.
-    pub(super) fn usage(&self) -> Option<Usage> {
+    pub(super) fn usage(&self) -> Option<HostUsage> {
         let counted = self.meta.as_ref().and_then(|meta| meta.quota.as_ref()?.token_count);
         let tokens = self.usage.or_else(|| {
-            let TokenCount { input_tokens, output_tokens } = counted?;
-            Some(Tokens { total_tokens: None, input_tokens, output_tokens })
+            let GeminiTokenCount { input_tokens, output_tokens } = counted?;
+            Some(AcpTokens { total_tokens: None, input_tokens, output_tokens })
         })?;
         let both = || Some(tokens.input_tokens?.saturating_add(tokens.output_tokens?));
-        Some(Usage {
+        Some(HostUsage {
             tokens: tokens.total_tokens.or_else(both),
             input_tokens: tokens.input_tokens,
             output_tokens: tokens.output_tokens,
-            ..Usage::default()
+            ..HostUsage::default()
         })
     }
 }
@@ -338,18 +342,18 @@ mod tests {
 
     #[test]
     fn usage_is_found_where_agents_put_it() {
-        let usage = |text: &str| json(text).parse::<Ended>().unwrap().usage();
+        let usage = |text: &str| json(text).parse::<AcpTurnEnd>().unwrap().usage();
         let standard = r#"{"stopReason":"end_turn","usage":{"totalTokens":9,"inputTokens":3,"outputTokens":4}}"#;
-        assert_eq!(usage(standard), Some(Usage { tokens: Some(9), ..Usage::of_tokens(3, 4) }));
+        assert_eq!(usage(standard), Some(HostUsage { tokens: Some(9), ..HostUsage::of_tokens(3, 4) }));
         let gemini =
             r#"{"stopReason":"end_turn","_meta":{"quota":{"token_count":{"input_tokens":3,"output_tokens":4}}}}"#;
-        assert_eq!(usage(gemini), Some(Usage::of_tokens(3, 4)));
+        assert_eq!(usage(gemini), Some(HostUsage::of_tokens(3, 4)));
         assert_eq!(usage(r#"{"stopReason":"end_turn","_meta":{}}"#), None);
     }
 
     #[test]
     fn an_agent_says_what_it_can() {
-        let agent: Agent = json(
+        let agent: AcpAgent = json(
             r#"{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"mcpCapabilities":{"http":true}},
                 "authMethods":[{"id":"a","name":"Log in","description":"Run `x login`"},{"id":"b","name":"Key"}]}"#,
         )
@@ -357,14 +361,15 @@ mod tests {
         .unwrap();
         assert!(agent.speaks_our_version() && agent.loads_sessions() && agent.takes_http_tools());
         assert_eq!(agent.logins(), ["Log in (Run `x login`)", "Key"]);
-        let bare: Agent = json("{}").parse().unwrap();
+        let bare: AcpAgent = json("{}").parse().unwrap();
         assert!(!bare.speaks_our_version() && !bare.loads_sessions() && !bare.takes_http_tools());
     }
 
     #[test]
     fn our_tools_reach_the_agent_and_no_log() {
-        let tools = Tools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "secret".to_owned() };
-        let open = OpenSession { session_id: None, cwd: Path::new("/w"), mcp_servers: vec![McpServer::of(&tools)] };
+        let tools = RunTools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "secret".to_owned() };
+        let open =
+            AcpOpenSession { session_id: None, cwd: Path::new("/w"), mcp_servers: vec![AcpMcpServer::of(&tools)] };
         let expected = r#"{"cwd":"/w","mcpServers":[{"type":"http","name":"attache_run","url":"http://127.0.0.1:1/mcp","headers":[{"name":"Authorization","value":"Bearer secret"}]}]}"#;
         assert_eq!(Json::of(&open).get(), expected);
         assert!(!format!("{open:?}").contains("secret"));

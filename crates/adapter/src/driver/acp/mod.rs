@@ -2,41 +2,44 @@
 //!
 //! The protocol is spoken here and nowhere else: in version 2 a turn ends in another way, and files are no longer asked for.
 
-mod calls;
 mod conversation;
 mod files;
 mod message;
+mod tool_calls;
 mod update;
 
-use attache_protocol::wire::adapter::{Host, TaskReply};
+use attache_protocol::wire::adapter::{HostInfo, TaskReply};
 use futures_util::future::BoxFuture;
 
-use self::conversation::{Conversation, Task};
-use super::{Driver, Job, settled};
+use self::conversation::{AcpConversation, AcpTask};
+use super::{Driver, DriverRun, reply_either_way};
 use crate::{
     attachment,
-    host::{Launch, Limit, Process, Setup, Turn, Verdict, limits, outage, outcome, paths::Beneath, prompt},
+    host::{
+        HostLaunch, HostProcess, HostSetup, HostTurn, SandboxLimit, TurnVerdict, limits, outage, outcome,
+        paths::ConfinedFolder, prompt,
+    },
 };
 
 #[derive(Debug, Clone)]
-pub struct Acp {
-    setup: Setup,
+pub struct AcpDriver {
+    setup: HostSetup,
 }
 
-// === impl Acp ===
+// === impl AcpDriver ===
 
-impl Acp {
-    pub const fn new(setup: Setup) -> Self {
+impl AcpDriver {
+    pub const fn new(setup: HostSetup) -> Self {
         Self { setup }
     }
 }
 
-impl Driver for Acp {
-    fn host(&self) -> Host {
+impl Driver for AcpDriver {
+    fn host(&self) -> HostInfo {
         self.setup.host()
     }
 
-    fn enforces(&self) -> Vec<Limit> {
+    fn enforces(&self) -> Vec<SandboxLimit> {
         self.setup.enforces.clone()
     }
 
@@ -44,50 +47,52 @@ impl Driver for Acp {
         self.setup.asks
     }
 
-    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        settled(execute(self.setup.clone(), job))
+    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
+        reply_either_way(execute(self.setup.clone(), job))
     }
 
-    fn try_start(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        settled(try_start(self.setup.clone(), job))
+    fn try_start(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
+        reply_either_way(try_start(self.setup.clone(), job))
     }
 }
 
 /// The agent up to where it takes a task.
-async fn try_start(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
+async fn try_start(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
     let cwd = job.folder()?;
-    let files = Beneath::open(&cwd).map_err(|error| job.no_folder(&error))?;
-    let turn = Turn::begin(&setup.label, &job);
-    let launch = Launch { program: setup.program.clone(), args: setup.args.clone(), ..Launch::default() };
-    let mut process = Process::start(&launch, &job).await?;
-    let mut conversation = Conversation::with(&mut process, turn, files);
-    let verdict =
-        conversation.open(&setup, &job, &cwd).await.map_or_else(|verdict| verdict, |_| Verdict::Done { text: None });
+    let files = ConfinedFolder::open(&cwd).map_err(|error| job.no_folder(&error))?;
+    let turn = HostTurn::begin(&setup.label, &job);
+    let launch = HostLaunch { program: setup.program.clone(), args: setup.args.clone(), ..HostLaunch::default() };
+    let mut process = HostProcess::start(&launch, &job).await?;
+    let mut conversation = AcpConversation::with(&mut process, turn, files);
+    let verdict = conversation
+        .open(&setup, &job, &cwd)
+        .await
+        .map_or_else(|verdict| verdict, |_| TurnVerdict::Done { text: None });
     let turn = conversation.close().finish();
     let ended = process.end_after(&verdict, &setup.memory).await;
     Ok(outcome::reply(verdict, &turn, &ended))
 }
 
-async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
+async fn execute(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
     let attached = attachment::of(&job)?;
-    let text = job.words(&attached)?;
+    let text = job.task_text(&attached)?;
     limits::agreed(&setup, &job)?;
-    let task = Task { system: prompt::system(&job), text, attached };
+    let task = AcpTask { system: prompt::system(&job), text, attached };
     let cwd = job.folder()?;
-    let files = Beneath::open(&cwd).map_err(|error| job.no_folder(&error))?;
-    let turn = Turn::begin(&setup.label, &job);
-    let launch = Launch { program: setup.program.clone(), args: setup.args.clone(), ..Launch::default() };
-    let mut process = Process::start(&launch, &job).await?;
-    let mut conversation = Conversation::with(&mut process, turn, files);
+    let files = ConfinedFolder::open(&cwd).map_err(|error| job.no_folder(&error))?;
+    let turn = HostTurn::begin(&setup.label, &job);
+    let launch = HostLaunch { program: setup.program.clone(), args: setup.args.clone(), ..HostLaunch::default() };
+    let mut process = HostProcess::start(&launch, &job).await?;
+    let mut conversation = AcpConversation::with(&mut process, turn, files);
     let verdict = tokio::select! {
         biased;
-        verdict = conversation.talk(&setup, &job, &cwd, task) => verdict,
-        () = job.stop.cancelled() => Verdict::Stopped,
+        verdict = conversation.converse(&setup, &job, &cwd, task) => verdict,
+        () = job.stop.cancelled() => TurnVerdict::Stopped,
     };
     if verdict.cuts_short() {
-        conversation.halt().await;
+        conversation.cancel_turn().await;
     }
     let turn = conversation.close().finish();
     let ended = process.end_after(&verdict, &setup.memory).await;
-    Ok(outcome::reply(outage::honest(verdict, &turn.text), &turn, &ended))
+    Ok(outcome::reply(outage::reclassify_failure(verdict, &turn.text), &turn, &ended))
 }

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use attache_protocol::{
     Json,
-    wire::adapter::{TaskReply, Tools},
+    wire::adapter::{RunTools, TaskReply},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::host::{Handed, Launch, Limit, Setup, TOOLS};
+use crate::host::{HostLaunch, HostSetup, InheritedSecret, SandboxLimit, TOOLS_SERVER};
 
 /// What every run gets.
 const ALWAYS: &[&str] = &[
@@ -57,7 +57,7 @@ const WITHIN_LIMITS: &[&str] = &["Agent", "Edit", "Glob", "Grep", "NotebookEdit"
 const NETWORK: &[&str] = &["WebFetch", "WebSearch"];
 
 /// The hub's own tools.
-const OURS: &[&str] = &["list_agents", "remote_agent", "remote_cancel"];
+const HUB_TOOLS: &[&str] = &["list_agents", "remote_agent", "remote_cancel"];
 
 /// Names that callers may write in another case.
 const KNOWN: &[&str] = &["Bash", "Monitor", "Skill", "Task", "ToolSearch", "Workflow"];
@@ -76,14 +76,14 @@ const VARIABLES: &[(&str, &str)] = &[
 
 /// What of one run is on the command line.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Line<'a> {
-    pub(super) limits: &'a [Limit],
+pub(super) struct ClaudeCommandLine<'a> {
+    pub(super) limits: &'a [SandboxLimit],
     /// The tools that the task allows; none: all.
     pub(super) allowed: Option<&'a [String]>,
     /// What tells of our own tools, with the token for them.
-    pub(super) tools: Option<&'a Handed>,
+    pub(super) tools: Option<&'a InheritedSecret>,
     pub(super) cost_usd: Option<f64>,
-    pub(super) record: Record<'a>,
+    pub(super) record: ClaudeSessionMode<'a>,
     /// What the person who owns the device lets it do unasked in work of their own. Callers are somebody else: these are
     /// asked about.
     pub(super) allowed_by_owner: &'a [String],
@@ -91,75 +91,75 @@ pub(super) struct Line<'a> {
 
 /// What the program keeps of the conversation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Record<'a> {
+pub(super) enum ClaudeSessionMode<'a> {
     #[default]
     Nothing,
     New,
     Resumed(&'a str),
 }
 
-pub(super) fn launch(setup: &Setup, line: &Line<'_>) -> Launch {
+pub(super) fn launch(setup: &HostSetup, line: &ClaudeCommandLine<'_>) -> HostLaunch {
     let mut args = setup.args.clone();
     let mut add = |parts: &[&str]| args.extend(parts.iter().map(Into::into));
     add(ALWAYS);
     add(&["--disallowedTools", &NEVER.join(",")]);
     add(&["--settings", &settings(line.allowed_by_owner)]);
-    if line.limits.contains(&Limit::CwdOnly) {
+    if line.limits.contains(&SandboxLimit::CwdOnly) {
         // Keeps the tools for files within the folder, through links as well.
         add(&["--restricted"]);
     }
     if let Some(names) = offered(line) {
         add(&["--tools", &names.join(",")]);
     }
-    if let Some(file) = line.tools.map(Handed::path) {
+    if let Some(file) = line.tools.map(InheritedSecret::path) {
         // Their rights end at the hub, which knows what this run may do.
-        add(&["--mcp-config", &file.to_string_lossy(), "--allowedTools", &format!("mcp__{TOOLS}")]);
+        add(&["--mcp-config", &file.to_string_lossy(), "--allowedTools", &format!("mcp__{TOOLS_SERVER}")]);
     }
     if let Some(usd) = line.cost_usd {
         add(&["--max-budget-usd", &usd.to_string()]);
     }
     match line.record {
-        Record::Nothing => add(&["--no-session-persistence"]),
-        Record::New => {}
-        Record::Resumed(session) => add(&["--resume", session]),
+        ClaudeSessionMode::Nothing => add(&["--no-session-persistence"]),
+        ClaudeSessionMode::New => {}
+        ClaudeSessionMode::Resumed(session) => add(&["--resume", session]),
     }
     let variables = VARIABLES.iter().map(|(name, value)| (name.into(), value.into())).collect();
-    Launch { program: setup.program.clone(), args, variables, handed: line.tools.cloned() }
+    HostLaunch { program: setup.program.clone(), args, variables, handed: line.tools.cloned() }
 }
 
 /// Rules that ask come before rules that allow.
 fn settings(allowed_by_owner: &[String]) -> String {
     #[derive(Serialize)]
-    struct Settings<'a> {
-        permissions: Permissions<'a>,
+    struct AskSettings<'a> {
+        permissions: AskPermissions<'a>,
     }
     #[derive(Serialize)]
-    struct Permissions<'a> {
+    struct AskPermissions<'a> {
         ask: Vec<&'a str>,
     }
     let ask = [ASK_ABOUT].into_iter().chain(allowed_by_owner.iter().map(String::as_str)).collect();
-    Json::of(&Settings { permissions: Permissions { ask } }).get().to_owned()
+    Json::of(&AskSettings { permissions: AskPermissions { ask } }).get().to_owned()
 }
 
 /// What the settings of a person let the program do unasked.
 pub(super) fn allowed_by(settings: &str) -> Vec<String> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Settings {
-        permissions: Permissions,
+    struct OwnerSettings {
+        permissions: OwnerPermissions,
     }
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Permissions {
+    struct OwnerPermissions {
         allow: Vec<String>,
     }
-    serde_json::from_str::<Settings>(settings).map(|settings| settings.permissions.allow).unwrap_or_default()
+    serde_json::from_str::<OwnerSettings>(settings).map(|settings| settings.permissions.allow).unwrap_or_default()
 }
 
 /// The tools that there are; none: all that the program has.
-fn offered(line: &Line<'_>) -> Option<Vec<String>> {
+fn offered(line: &ClaudeCommandLine<'_>) -> Option<Vec<String>> {
     let within: Option<Vec<&str>> = (!line.limits.is_empty()).then(|| {
-        let network: &[&str] = if line.limits.contains(&Limit::NoNetwork) { &[] } else { NETWORK };
+        let network: &[&str] = if line.limits.contains(&SandboxLimit::NoNetwork) { &[] } else { NETWORK };
         WITHIN_LIMITS.iter().chain(network).copied().collect()
     });
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -189,35 +189,38 @@ pub(super) fn allowed(list: Option<&Json>) -> Result<Option<Vec<String>>, TaskRe
 /// As the program writes it, where it is a tool of its own.
 fn as_written(name: String) -> String {
     // Callers know our tools by their plain names, or as those of the server `attache`.
-    let ours = name.strip_prefix("mcp__attache__").or_else(|| OURS.contains(&name.as_str()).then_some(name.as_str()));
+    let ours =
+        name.strip_prefix("mcp__attache__").or_else(|| HUB_TOOLS.contains(&name.as_str()).then_some(name.as_str()));
     if let Some(tool) = ours {
-        return format!("mcp__{TOOLS}__{tool}");
+        return format!("mcp__{TOOLS_SERVER}__{tool}");
     }
     let known = WITHIN_LIMITS.iter().chain(NETWORK).chain(KNOWN).chain(NEVER);
     known.into_iter().find(|known| known.eq_ignore_ascii_case(&name)).map_or(name, |known| (*known).to_owned())
 }
 
 /// The file that tells of our tools. It holds the token, so that no command line does.
-pub(super) fn tools_file(tools: &Tools) -> String {
+pub(super) fn tools_file(tools: &RunTools) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct File<'a> {
-        mcp_servers: BTreeMap<&'static str, Server<'a>>,
+    struct McpConfigFile<'a> {
+        mcp_servers: BTreeMap<&'static str, McpConfigServer<'a>>,
     }
     #[derive(Serialize)]
-    struct Server<'a> {
+    struct McpConfigServer<'a> {
         #[serde(rename = "type")]
         kind: &'a str,
         url: &'a str,
-        headers: Headers,
+        headers: McpConfigHeaders,
     }
     #[derive(Serialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Headers {
+    struct McpConfigHeaders {
         authorization: String,
     }
-    let headers = Headers { authorization: format!("Bearer {}", tools.token) };
-    let file = File { mcp_servers: BTreeMap::from([(TOOLS, Server { kind: "http", url: &tools.url, headers })]) };
+    let headers = McpConfigHeaders { authorization: format!("Bearer {}", tools.token) };
+    let file = McpConfigFile {
+        mcp_servers: BTreeMap::from([(TOOLS_SERVER, McpConfigServer { kind: "http", url: &tools.url, headers })]),
+    };
     Json::of(&file).get().to_owned()
 }
 
@@ -225,8 +228,8 @@ pub(super) fn tools_file(tools: &Tools) -> String {
 mod tests {
     use super::*;
 
-    fn words(line: &Line<'_>) -> String {
-        let launch = launch(&Setup::new("claude_cli", "Claude Code", "claude"), line);
+    fn words(line: &ClaudeCommandLine<'_>) -> String {
+        let launch = launch(&HostSetup::new("claude_cli", "Claude Code", "claude"), line);
         assert_eq!(launch.program, "claude");
         let words: Vec<String> = launch.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
         let (always, rest) = words.split_at(ALWAYS.len() + 4);
@@ -237,12 +240,16 @@ mod tests {
 
     #[test]
     fn a_run_without_wishes_keeps_nothing_and_has_all_tools() {
-        assert_eq!(words(&Line::default()), "--no-session-persistence");
-        let line = Line { cost_usd: Some(0.25), record: Record::Resumed("6f1f"), ..Line::default() };
+        assert_eq!(words(&ClaudeCommandLine::default()), "--no-session-persistence");
+        let line = ClaudeCommandLine {
+            cost_usd: Some(0.25),
+            record: ClaudeSessionMode::Resumed("6f1f"),
+            ..ClaudeCommandLine::default()
+        };
         assert_eq!(words(&line), "--max-budget-usd 0.25 --resume 6f1f");
-        assert_eq!(words(&Line { record: Record::New, ..Line::default() }), "");
-        let handed = Handed::new("{}").unwrap();
-        let line = Line { tools: Some(&handed), ..Line::default() };
+        assert_eq!(words(&ClaudeCommandLine { record: ClaudeSessionMode::New, ..ClaudeCommandLine::default() }), "");
+        let handed = InheritedSecret::new("{}").unwrap();
+        let line = ClaudeCommandLine { tools: Some(&handed), ..ClaudeCommandLine::default() };
         let file = handed.path().display().to_string();
         let expected = format!("--mcp-config {file} --allowedTools mcp__attache_run --no-session-persistence");
         assert_eq!(words(&line), expected);
@@ -258,11 +265,13 @@ mod tests {
 
     #[test]
     fn a_limit_leaves_no_tool_that_could_break_it() {
-        let limited = |limits: &[Limit]| words(&Line { limits, record: Record::New, ..Line::default() });
+        let limited = |limits: &[SandboxLimit]| {
+            words(&ClaudeCommandLine { limits, record: ClaudeSessionMode::New, ..ClaudeCommandLine::default() })
+        };
         let files = "Agent,Edit,Glob,Grep,NotebookEdit,Read,TodoWrite,Write";
-        assert_eq!(limited(&[Limit::NoExec]), format!("--tools {files},WebFetch,WebSearch"));
-        assert_eq!(limited(&[Limit::NoNetwork]), format!("--tools {files}"));
-        assert_eq!(limited(&[Limit::CwdOnly, Limit::NoNetwork]), format!("--restricted --tools {files}"));
+        assert_eq!(limited(&[SandboxLimit::NoExec]), format!("--tools {files},WebFetch,WebSearch"));
+        assert_eq!(limited(&[SandboxLimit::NoNetwork]), format!("--tools {files}"));
+        assert_eq!(limited(&[SandboxLimit::CwdOnly, SandboxLimit::NoNetwork]), format!("--restricted --tools {files}"));
     }
 
     #[test]
@@ -271,9 +280,10 @@ mod tests {
         assert_eq!((allowed(None), list("null"), list("[]")), (Ok(None), Ok(None), Ok(None)));
         let names = list(r#"["bash","READ","mcp__attache_run__remote_agent"]"#).unwrap().unwrap();
         assert_eq!(names, ["Bash", "Read", "mcp__attache_run__remote_agent"]);
-        let line = Line { allowed: Some(&names), record: Record::New, ..Line::default() };
+        let line =
+            ClaudeCommandLine { allowed: Some(&names), record: ClaudeSessionMode::New, ..ClaudeCommandLine::default() };
         assert_eq!(words(&line), "--tools Bash,Read,mcp__attache_run__remote_agent");
-        assert_eq!(words(&Line { limits: &[Limit::NoExec], ..line }), "--tools Read");
+        assert_eq!(words(&ClaudeCommandLine { limits: &[SandboxLimit::NoExec], ..line }), "--tools Read");
         for bad in [r#"["Bash(git *)"]"#, r#"["Read,Bash"]"#, r#"{"a":1}"#, "[1]"] {
             assert_eq!(list(bad).unwrap_err().error.unwrap().code, "rejected", "{bad}");
         }
@@ -281,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_token_is_in_what_is_handed_over() {
-        let tools = Tools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "secret".to_owned() };
+        let tools = RunTools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "secret".to_owned() };
         assert_eq!(
             tools_file(&tools),
             r#"{"mcpServers":{"attache_run":{"type":"http","url":"http://127.0.0.1:1/mcp","headers":{"Authorization":"Bearer secret"}}}}"#

@@ -7,28 +7,28 @@ use std::collections::BTreeMap;
 use attache_protocol::{Json, Timestamp};
 use serde::Deserialize;
 
-use super::ending::Ending;
+use super::turn_result::ClaudeTurnResult;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Message {
+pub(super) enum ClaudeMessage {
     /// It is up and has the task.
-    Init(Init),
-    Retry(Retry),
-    Limit(RateLimit),
+    Init(ClaudeInit),
+    Retry(ClaudeApiRetry),
+    Limit(ClaudeRateLimit),
     /// A piece of an answer of the model.
-    Piece {
+    Delta {
         /// The use of a tool in which another agent speaks; none for the one that was asked.
         within: Option<String>,
-        piece: Piece,
+        piece: ClaudeDelta,
     },
     /// A part of an answer of the model, whole.
-    Assistant(Assistant),
+    Assistant(ClaudeAssistantMessage),
     /// What came of uses of tools.
-    Results(Vec<ToolResult>),
+    Results(Vec<ClaudeToolResult>),
     /// It wants to use a tool.
     Ask {
         id: String,
-        ask: Ask,
+        ask: ClaudeToolRequest,
     },
     /// It asks for something that we do not know.
     Unknown {
@@ -42,29 +42,29 @@ pub(super) enum Message {
     Answer {
         error: Option<String>,
     },
-    Ended(Box<Ending>),
+    Ended(Box<ClaudeTurnResult>),
     Other,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Init {
+pub(super) struct ClaudeInit {
     #[serde(default)]
     pub(super) session_id: String,
     #[serde(default)]
     pub(super) tools: Vec<String>,
     #[serde(default)]
-    pub(super) mcp_servers: Vec<Server>,
+    pub(super) mcp_servers: Vec<ClaudeMcpServer>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Server {
+pub(super) struct ClaudeMcpServer {
     pub(super) name: String,
     #[serde(default)]
     pub(super) status: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Retry {
+pub(super) struct ClaudeApiRetry {
     pub(super) attempt: u64,
     pub(super) max_retries: Option<u64>,
     /// None when there was no answer at all.
@@ -76,7 +76,7 @@ pub(super) struct Retry {
 /// How much of the account's plan is used, when it changes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct RateLimit {
+pub(super) struct ClaudeRateLimit {
     /// `allowed`, `allowed_warning`, `rejected`.
     pub(super) status: String,
     /// In seconds since 1970.
@@ -88,24 +88,24 @@ pub(super) struct RateLimit {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum ClaudeDelta {
     Begins {
         id: String,
-        usage: Tokens,
+        usage: ClaudeTokens,
     },
     /// A text begins.
     Text,
     Said(String),
     Thought(String),
     /// What the answer has used so far.
-    Used(Tokens),
+    Used(ClaudeTokens),
     Other,
 }
 
 /// Totals of one answer; what is not told is zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(super) struct Tokens {
+pub(super) struct ClaudeTokens {
     input_tokens: Option<u64>,
     cache_creation_input_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,
@@ -113,17 +113,17 @@ pub(super) struct Tokens {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Assistant {
+pub(super) struct ClaudeAssistantMessage {
     pub(super) within: Option<String>,
     pub(super) id: String,
-    pub(super) usage: Tokens,
-    pub(super) blocks: Vec<Block>,
+    pub(super) usage: ClaudeTokens,
+    pub(super) blocks: Vec<ClaudeBlock>,
     /// Not by the model: the program says what went wrong.
     pub(super) is_error: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Block {
+pub(super) enum ClaudeBlock {
     Text(String),
     Thought(String),
     Tool { id: String, name: String, input: Json },
@@ -131,7 +131,7 @@ pub(super) enum Block {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ToolResult {
+pub(super) struct ClaudeToolResult {
     pub(super) id: String,
     pub(super) failed: bool,
     pub(super) text: String,
@@ -139,7 +139,7 @@ pub(super) struct ToolResult {
 
 /// `can_use_tool`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Ask {
+pub(super) struct ClaudeToolRequest {
     pub(super) tool_name: String,
     pub(super) input: Json,
     #[serde(default)]
@@ -153,7 +153,7 @@ pub(super) struct Ask {
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct ClaudeLineHeader {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -162,39 +162,39 @@ struct Head {
 
 /// Whether a line is the last word of a turn, also one that cannot be read otherwise: nothing comes after it.
 pub(super) fn is_end(line: &str) -> bool {
-    serde_json::from_str::<Head>(line).is_ok_and(|head| head.kind == "result")
+    serde_json::from_str::<ClaudeLineHeader>(line).is_ok_and(|head| head.kind == "result")
 }
 
 /// Reads one line.
-pub(super) fn read(line: &str) -> Result<Message, serde_json::Error> {
-    let head: Head = serde_json::from_str(line)?;
+pub(super) fn read(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
+    let head: ClaudeLineHeader = serde_json::from_str(line)?;
     match (head.kind.as_str(), head.subtype.as_deref()) {
-        ("system", Some("init")) => serde_json::from_str(line).map(Message::Init),
-        ("system", Some("api_retry")) => serde_json::from_str(line).map(Message::Retry),
+        ("system", Some("init")) => serde_json::from_str(line).map(ClaudeMessage::Init),
+        ("system", Some("api_retry")) => serde_json::from_str(line).map(ClaudeMessage::Retry),
         ("rate_limit_event", _) => limit(line),
-        ("stream_event", _) => piece(line),
+        ("stream_event", _) => parse_stream_event(line),
         ("assistant", _) => assistant(line),
         ("user", _) => results(line),
         ("control_request", _) => request(line),
         ("control_cancel_request", _) => withdrawn(line),
         ("control_response", _) => answer(line),
-        ("result", _) => serde_json::from_str(line).map(|ending| Message::Ended(Box::new(ending))),
-        _ => Ok(Message::Other),
+        ("result", _) => serde_json::from_str(line).map(|ending| ClaudeMessage::Ended(Box::new(ending))),
+        _ => Ok(ClaudeMessage::Other),
     }
 }
 
-fn limit(line: &str) -> Result<Message, serde_json::Error> {
+fn limit(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
-    struct Event {
-        rate_limit_info: Option<RateLimit>,
+    struct ClaudeRateLimitEvent {
+        rate_limit_info: Option<ClaudeRateLimit>,
     }
-    let Event { rate_limit_info } = serde_json::from_str(line)?;
-    Ok(rate_limit_info.map_or(Message::Other, Message::Limit))
+    let ClaudeRateLimitEvent { rate_limit_info } = serde_json::from_str(line)?;
+    Ok(rate_limit_info.map_or(ClaudeMessage::Other, ClaudeMessage::Limit))
 }
 
-// === impl RateLimit ===
+// === impl ClaudeRateLimit ===
 
-impl RateLimit {
+impl ClaudeRateLimit {
     pub(super) fn resets_at(&self) -> Option<Timestamp> {
         self.resets_at.and_then(|seconds| seconds.checked_mul(1000)).map(Timestamp::from_millis)
     }
@@ -211,9 +211,9 @@ impl RateLimit {
     }
 }
 
-fn piece(line: &str) -> Result<Message, serde_json::Error> {
+fn parse_stream_event(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
-    struct Event {
+    struct ClaudeStreamEvent {
         event: Inner,
         parent_tool_use_id: Option<String>,
     }
@@ -221,40 +221,42 @@ fn piece(line: &str) -> Result<Message, serde_json::Error> {
     struct Inner {
         #[serde(rename = "type")]
         kind: String,
-        message: Option<Begun>,
-        content_block: Option<Begun>,
-        delta: Option<Delta>,
-        usage: Option<Tokens>,
+        message: Option<ClaudeStreamStart>,
+        content_block: Option<ClaudeStreamStart>,
+        delta: Option<ClaudeStreamDelta>,
+        usage: Option<ClaudeTokens>,
     }
     #[derive(Deserialize)]
-    struct Begun {
+    struct ClaudeStreamStart {
         id: Option<String>,
         #[serde(rename = "type")]
         kind: Option<String>,
-        usage: Option<Tokens>,
+        usage: Option<ClaudeTokens>,
     }
     #[derive(Deserialize)]
-    struct Delta {
+    struct ClaudeStreamDelta {
         text: Option<String>,
         thinking: Option<String>,
     }
-    let Event { event, parent_tool_use_id: within } = serde_json::from_str(line)?;
+    let ClaudeStreamEvent { event, parent_tool_use_id: within } = serde_json::from_str(line)?;
     let piece = match (event.kind.as_str(), event.message, event.content_block, event.delta) {
-        ("message_start", Some(Begun { id: Some(id), usage, .. }), _, _) => {
-            Piece::Begins { id, usage: usage.unwrap_or_default() }
+        ("message_start", Some(ClaudeStreamStart { id: Some(id), usage, .. }), _, _) => {
+            ClaudeDelta::Begins { id, usage: usage.unwrap_or_default() }
         }
-        ("content_block_start", _, Some(begun), _) if begun.kind.as_deref() == Some("text") => Piece::Text,
-        ("content_block_delta", _, _, Some(Delta { text: Some(text), .. })) => Piece::Said(text),
-        ("content_block_delta", _, _, Some(Delta { thinking: Some(thought), .. })) => Piece::Thought(thought),
-        ("message_delta", ..) => event.usage.map_or(Piece::Other, Piece::Used),
-        _ => Piece::Other,
+        ("content_block_start", _, Some(begun), _) if begun.kind.as_deref() == Some("text") => ClaudeDelta::Text,
+        ("content_block_delta", _, _, Some(ClaudeStreamDelta { text: Some(text), .. })) => ClaudeDelta::Said(text),
+        ("content_block_delta", _, _, Some(ClaudeStreamDelta { thinking: Some(thought), .. })) => {
+            ClaudeDelta::Thought(thought)
+        }
+        ("message_delta", ..) => event.usage.map_or(ClaudeDelta::Other, ClaudeDelta::Used),
+        _ => ClaudeDelta::Other,
     };
-    Ok(Message::Piece { within, piece })
+    Ok(ClaudeMessage::Delta { within, piece })
 }
 
 /// A block of content, of the model or of a tool.
 #[derive(Deserialize)]
-struct Content {
+struct ClaudeContent {
     #[serde(rename = "type", default)]
     kind: String,
     text: Option<String>,
@@ -268,9 +270,9 @@ struct Content {
     is_error: Option<bool>,
 }
 
-fn assistant(line: &str) -> Result<Message, serde_json::Error> {
+fn assistant(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
-    struct Said {
+    struct ClaudeAssistantLine {
         message: Inner,
         parent_tool_use_id: Option<String>,
         #[serde(default)]
@@ -281,50 +283,50 @@ fn assistant(line: &str) -> Result<Message, serde_json::Error> {
         #[serde(default)]
         id: String,
         #[serde(default)]
-        content: Vec<Content>,
-        usage: Option<Tokens>,
+        content: Vec<ClaudeContent>,
+        usage: Option<ClaudeTokens>,
     }
-    let said: Said = serde_json::from_str(line)?;
-    Ok(Message::Assistant(Assistant {
+    let said: ClaudeAssistantLine = serde_json::from_str(line)?;
+    Ok(ClaudeMessage::Assistant(ClaudeAssistantMessage {
         within: said.parent_tool_use_id,
         id: said.message.id,
         usage: said.message.usage.unwrap_or_default(),
-        blocks: said.message.content.into_iter().map(Block::from).collect(),
+        blocks: said.message.content.into_iter().map(ClaudeBlock::from).collect(),
         is_error: said.is_api_error_message,
     }))
 }
 
-fn results(line: &str) -> Result<Message, serde_json::Error> {
+fn results(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
-    struct Said {
+    struct ClaudeUserLine {
         message: Inner,
     }
     #[derive(Deserialize)]
     struct Inner {
         content: Json,
     }
-    let said: Said = serde_json::from_str(line)?;
+    let said: ClaudeUserLine = serde_json::from_str(line)?;
     // What a person says is a string or text; only what tools say is of interest.
-    let blocks: Vec<Content> = said.message.content.parse().unwrap_or_default();
-    let results = blocks.into_iter().filter(|block| block.kind == "tool_result").map(|block| ToolResult {
+    let blocks: Vec<ClaudeContent> = said.message.content.parse().unwrap_or_default();
+    let results = blocks.into_iter().filter(|block| block.kind == "tool_result").map(|block| ClaudeToolResult {
         id: block.tool_use_id.unwrap_or_default(),
         failed: block.is_error == Some(true),
         text: block.content.as_ref().map(text_of).unwrap_or_default(),
     });
-    Ok(Message::Results(results.collect()))
+    Ok(ClaudeMessage::Results(results.collect()))
 }
 
 /// Of a string, or of blocks with a text.
 fn text_of(content: &Json) -> String {
     content.parse::<String>().unwrap_or_else(|_| {
-        let blocks: Vec<Content> = content.parse().unwrap_or_default();
+        let blocks: Vec<ClaudeContent> = content.parse().unwrap_or_default();
         blocks.into_iter().filter_map(|block| block.text).collect::<Vec<_>>().join("\n")
     })
 }
 
-fn request(line: &str) -> Result<Message, serde_json::Error> {
+fn request(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
-    struct Request {
+    struct IncomingControlRequest {
         request_id: String,
         request: Json,
     }
@@ -332,37 +334,38 @@ fn request(line: &str) -> Result<Message, serde_json::Error> {
     struct Kind {
         subtype: String,
     }
-    let Request { request_id: id, request } = serde_json::from_str(line)?;
+    let IncomingControlRequest { request_id: id, request } = serde_json::from_str(line)?;
     let asks = request.parse::<Kind>().is_ok_and(|kind| kind.subtype == "can_use_tool");
-    Ok(match request.parse::<Ask>() {
-        Ok(ask) if asks => Message::Ask { id, ask },
-        _ => Message::Unknown { id },
+    Ok(match request.parse::<ClaudeToolRequest>() {
+        Ok(ask) if asks => ClaudeMessage::Ask { id, ask },
+        _ => ClaudeMessage::Unknown { id },
     })
 }
 
-fn withdrawn(line: &str) -> Result<Message, serde_json::Error> {
+fn withdrawn(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
-    struct Withdrawn {
+    struct ControlCancelRequest {
         request_id: String,
     }
-    serde_json::from_str(line).map(|Withdrawn { request_id: id }| Message::Withdrawn { id })
+    serde_json::from_str(line).map(|ControlCancelRequest { request_id: id }| ClaudeMessage::Withdrawn { id })
 }
 
-fn answer(line: &str) -> Result<Message, serde_json::Error> {
+fn answer(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct IncomingControlResponse {
         response: Inner,
     }
     #[derive(Deserialize)]
     struct Inner {
         error: Option<String>,
     }
-    serde_json::from_str(line).map(|answer: Answer| Message::Answer { error: answer.response.error })
+    serde_json::from_str(line)
+        .map(|answer: IncomingControlResponse| ClaudeMessage::Answer { error: answer.response.error })
 }
 
-// === impl Tokens ===
+// === impl ClaudeTokens ===
 
-impl Tokens {
+impl ClaudeTokens {
     pub(super) fn input(self) -> u64 {
         let parts = [self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens];
         parts.into_iter().flatten().fold(0, u64::saturating_add)
@@ -383,10 +386,10 @@ impl Tokens {
     }
 }
 
-// === impl Block ===
+// === impl ClaudeBlock ===
 
-impl From<Content> for Block {
-    fn from(content: Content) -> Self {
+impl From<ClaudeContent> for ClaudeBlock {
+    fn from(content: ClaudeContent) -> Self {
         match (content.kind.as_str(), content.text, content.thinking) {
             ("text", Some(text), _) => Self::Text(text),
             ("thinking", _, Some(thought)) => Self::Thought(thought),
@@ -402,27 +405,27 @@ impl From<Content> for Block {
 
 /// What the answers of a run have used, each counted once however often it is told.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    answers: BTreeMap<String, Tokens>,
+pub(super) struct TokenTally {
+    answers: BTreeMap<String, ClaudeTokens>,
     /// Which answer is being given, by where.
     current: BTreeMap<Option<String>, String>,
 }
 
-// === impl Tally ===
+// === impl TokenTally ===
 
-impl Tally {
-    pub(super) fn begins(&mut self, within: Option<String>, id: String, tokens: Tokens) {
+impl TokenTally {
+    pub(super) fn begins(&mut self, within: Option<String>, id: String, tokens: ClaudeTokens) {
         self.count(&id, tokens);
         self.current.insert(within, id);
     }
 
-    pub(super) fn goes_on(&mut self, within: &Option<String>, tokens: Tokens) {
+    pub(super) fn goes_on(&mut self, within: &Option<String>, tokens: ClaudeTokens) {
         if let Some(id) = self.current.get(within).cloned() {
             self.count(&id, tokens);
         }
     }
 
-    pub(super) fn count(&mut self, id: &str, tokens: Tokens) {
+    pub(super) fn count(&mut self, id: &str, tokens: ClaudeTokens) {
         let known = self.answers.entry(id.to_owned()).or_default();
         *known = known.most(tokens);
     }

@@ -1,39 +1,39 @@
 //! Drives Claude Code: `claude -p` with stream-json both ways and its control protocol.
 
 mod arguments;
-mod ending;
+mod conversation;
 mod message;
 mod permission;
-mod record;
 mod request;
 mod run;
-mod talk;
+mod session_record;
+mod turn_result;
 
-use attache_protocol::wire::adapter::{Host, TaskReply};
+use attache_protocol::wire::adapter::{HostInfo, TaskReply};
 use futures_util::future::BoxFuture;
 
-use super::{Driver, Job, settled};
-use crate::{Limit, Setup};
+use super::{Driver, DriverRun, reply_either_way};
+use crate::{HostSetup, SandboxLimit};
 
 #[derive(Debug, Clone)]
-pub struct Claude {
-    setup: Setup,
+pub struct ClaudeDriver {
+    setup: HostSetup,
 }
 
-// === impl Claude ===
+// === impl ClaudeDriver ===
 
-impl Claude {
-    pub const fn new(setup: Setup) -> Self {
+impl ClaudeDriver {
+    pub const fn new(setup: HostSetup) -> Self {
         Self { setup }
     }
 }
 
-impl Driver for Claude {
-    fn host(&self) -> Host {
+impl Driver for ClaudeDriver {
+    fn host(&self) -> HostInfo {
         self.setup.host()
     }
 
-    fn enforces(&self) -> Vec<Limit> {
+    fn enforces(&self) -> Vec<SandboxLimit> {
         self.setup.enforces.clone()
     }
 
@@ -41,13 +41,13 @@ impl Driver for Claude {
         self.setup.asks
     }
 
-    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
+    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
         let setup = self.setup.clone();
-        settled(async move { run::run(&setup, &job).await })
+        reply_either_way(async move { run::run(&setup, &job).await })
     }
 
-    fn try_start(&self, job: Job) -> BoxFuture<'static, TaskReply> {
+    fn try_start(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
         let setup = self.setup.clone();
-        settled(async move { run::try_start(&setup, &job).await })
+        reply_either_way(async move { run::try_start(&setup, &job).await })
     }
 }

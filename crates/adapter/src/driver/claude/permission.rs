@@ -3,15 +3,15 @@
 use attache_protocol::Json;
 use serde::{Deserialize, Serialize};
 
-use super::message::Ask;
+use super::message::ClaudeToolRequest;
 use crate::host::{
-    Answer, Question,
-    question::{Risk, diff},
+    ApprovalAnswer, ApprovalQuestion,
+    question::{ApprovalRisk, diff},
 };
 
 /// What a file holds before the step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Present {
+pub(super) enum FileBefore {
     Text(String),
     /// There is no such file.
     Absent,
@@ -22,7 +22,7 @@ pub(super) enum Present {
 /// The members of a tool's input that name files or show changes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Input {
+struct ClaudeToolInput {
     file_path: Option<String>,
     notebook_path: Option<String>,
     path: Option<String>,
@@ -30,22 +30,22 @@ struct Input {
     command: Option<String>,
     url: Option<String>,
     pattern: Option<String>,
-    edits: Vec<Edit>,
+    edits: Vec<ClaudeEdit>,
     #[serde(flatten)]
-    edit: Edit,
+    edit: ClaudeEdit,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Edit {
+struct ClaudeEdit {
     old_string: Option<String>,
     new_string: Option<String>,
     replace_all: bool,
 }
 
-pub(super) fn question(ask: &Ask, present: &Present) -> Question {
-    let input: Input = ask.input.parse().unwrap_or_default();
-    Question {
+pub(super) fn question(ask: &ClaudeToolRequest, present: &FileBefore) -> ApprovalQuestion {
+    let input: ClaudeToolInput = ask.input.parse().unwrap_or_default();
+    ApprovalQuestion {
         tool: ask.tool_name.clone(),
         input: Some(ask.input.clone()),
         paths: paths(ask, &input),
@@ -56,14 +56,14 @@ pub(super) fn question(ask: &Ask, present: &Present) -> Question {
 }
 
 /// The file that the step would change.
-pub(super) fn changes(ask: &Ask) -> Option<String> {
+pub(super) fn changes(ask: &ClaudeToolRequest) -> Option<String> {
     let changes = matches!(ask.tool_name.as_str(), "Edit" | "MultiEdit" | "Write");
-    changes.then(|| ask.input.parse::<Input>().ok()?.file_path).flatten()
+    changes.then(|| ask.input.parse::<ClaudeToolInput>().ok()?.file_path).flatten()
 }
 
 /// A use of a tool in a few words: what it is about.
 pub(super) fn title(name: &str, input: &Json) -> Option<String> {
-    let input: Input = input.parse().unwrap_or_default();
+    let input: ClaudeToolInput = input.parse().unwrap_or_default();
     let about = [input.command, input.file_path, input.notebook_path, input.url, input.pattern, input.path];
     let about = about.into_iter().flatten().next()?;
     let line = about.lines().next().unwrap_or_default();
@@ -71,7 +71,7 @@ pub(super) fn title(name: &str, input: &Json) -> Option<String> {
 }
 
 /// None where the tool does not say what it touches.
-fn paths(ask: &Ask, input: &Input) -> Option<Vec<String>> {
+fn paths(ask: &ClaudeToolRequest, input: &ClaudeToolInput) -> Option<Vec<String>> {
     let named = [&input.file_path, &input.notebook_path, &input.path, &ask.blocked_path];
     let mut paths: Vec<String> = named.into_iter().flatten().cloned().collect();
     paths.dedup();
@@ -79,31 +79,33 @@ fn paths(ask: &Ask, input: &Input) -> Option<Vec<String>> {
     (touches_none || !paths.is_empty()).then_some(paths)
 }
 
-fn reason(ask: &Ask) -> Option<String> {
+fn reason(ask: &ClaudeToolRequest) -> Option<String> {
     let parts = [ask.description.as_deref(), ask.decision_reason.as_deref()];
     let clean = |part: &str| part.chars().filter(|letter| !letter.is_control() || *letter == '\n').collect::<String>();
     let parts: Vec<String> = parts.into_iter().flatten().map(clean).filter(|part| !part.trim().is_empty()).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-fn risk(tool: &str) -> Risk {
+fn risk(tool: &str) -> ApprovalRisk {
     match tool {
-        "Read" | "Glob" | "Grep" | "LS" | "TodoWrite" | "NotebookRead" => Risk::Low,
-        "Edit" | "MultiEdit" | "Write" | "NotebookEdit" | "WebFetch" | "WebSearch" | "Agent" | "Task" => Risk::Medium,
+        "Read" | "Glob" | "Grep" | "LS" | "TodoWrite" | "NotebookRead" => ApprovalRisk::Low,
+        "Edit" | "MultiEdit" | "Write" | "NotebookEdit" | "WebFetch" | "WebSearch" | "Agent" | "Task" => {
+            ApprovalRisk::Medium
+        }
         // Programs, tools of other servers, and whatever comes with the next version.
-        _ => Risk::High,
+        _ => ApprovalRisk::High,
     }
 }
 
-fn change(tool: &str, input: &Input, present: &Present) -> Option<String> {
+fn change(tool: &str, input: &ClaudeToolInput, present: &FileBefore) -> Option<String> {
     let path = input.file_path.as_deref()?;
     match (tool, present) {
-        ("Write", Present::Text(old)) => Some(diff(path, old, input.content.as_deref()?)),
-        ("Write", Present::Absent) => Some(diff(path, "", input.content.as_deref()?)),
+        ("Write", FileBefore::Text(old)) => Some(diff(path, old, input.content.as_deref()?)),
+        ("Write", FileBefore::Absent) => Some(diff(path, "", input.content.as_deref()?)),
         ("Edit" | "MultiEdit", _) => {
-            let edits: Vec<&Edit> =
+            let edits: Vec<&ClaudeEdit> =
                 if input.edits.is_empty() { vec![&input.edit] } else { input.edits.iter().collect() };
-            if let Present::Text(old) = present
+            if let FileBefore::Text(old) = present
                 && let Some(new) = edits.iter().try_fold(old.clone(), |text, edit| edit.applied(&text))
             {
                 return Some(diff(path, old, &new));
@@ -119,9 +121,9 @@ fn change(tool: &str, input: &Input, present: &Present) -> Option<String> {
     }
 }
 
-// === impl Edit ===
+// === impl ClaudeEdit ===
 
-impl Edit {
+impl ClaudeEdit {
     /// None if the text is not as the edit wants it.
     fn applied(&self, text: &str) -> Option<String> {
         let (old, new) = (self.old_string.as_deref()?, self.new_string.as_deref()?);
@@ -135,7 +137,7 @@ impl Edit {
 /// What goes back to the program. Always this once: how far a yes reaches is a matter of the hub.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Behavior<'a> {
+pub(super) struct ClaudePermissionResult<'a> {
     behavior: &'static str,
     /// On a yes: the input that was asked about, to the letter.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,18 +147,18 @@ pub(super) struct Behavior<'a> {
     message: Option<String>,
 }
 
-// === impl Behavior ===
+// === impl ClaudePermissionResult ===
 
-impl<'a> Behavior<'a> {
+impl<'a> ClaudePermissionResult<'a> {
     /// None if nobody answered.
-    pub(super) fn of(answer: &Answer, input: &'a Json) -> Option<Self> {
+    pub(super) fn of(answer: &ApprovalAnswer, input: &'a Json) -> Option<Self> {
         match answer {
-            Answer::Allowed => Some(Self { behavior: "allow", updated_input: Some(input), message: None }),
-            Answer::Denied { comment } => {
+            ApprovalAnswer::Allowed => Some(Self { behavior: "allow", updated_input: Some(input), message: None }),
+            ApprovalAnswer::Denied { comment } => {
                 let why = comment.as_deref().map_or_else(String::new, |comment| format!(" They said: {comment}"));
                 Some(Self::denied(format!("The person who was asked does not allow this.{why}")))
             }
-            Answer::Stopped => None,
+            ApprovalAnswer::Stopped => None,
         }
     }
 
@@ -169,8 +171,8 @@ impl<'a> Behavior<'a> {
 mod tests {
     use super::*;
 
-    fn ask(tool: &str, input: &str) -> Ask {
-        Ask {
+    fn ask(tool: &str, input: &str) -> ClaudeToolRequest {
+        ClaudeToolRequest {
             tool_name: tool.to_owned(),
             input: Json::from_text(input).unwrap(),
             description: None,
@@ -180,8 +182,8 @@ mod tests {
         }
     }
 
-    fn text(text: &str) -> Present {
-        Present::Text(text.to_owned())
+    fn text(text: &str) -> FileBefore {
+        FileBefore::Text(text.to_owned())
     }
 
     #[test]
@@ -189,28 +191,28 @@ mod tests {
         let input = r#"{"file_path":"/srv/a.txt","content":"two\n"}"#;
         let mut write = ask("Write", input);
         write.description = Some("a.txt".to_owned());
-        let expected = Question {
+        let expected = ApprovalQuestion {
             tool: "Write".to_owned(),
             input: Some(Json::from_text(input).unwrap()),
             paths: Some(vec!["/srv/a.txt".to_owned()]),
             reason: Some("a.txt".to_owned()),
-            risk: Risk::Medium,
+            risk: ApprovalRisk::Medium,
             diff: Some("--- /srv/a.txt\n+++ /srv/a.txt\n@@ -1 +1 @@\n-one\n+two\n".to_owned()),
         };
         assert_eq!(question(&write, &text("one\n")), expected);
         let created = "--- /srv/a.txt\n+++ /srv/a.txt\n@@ -0,0 +1 @@\n+two\n".to_owned();
-        assert_eq!(question(&write, &Present::Absent), Question { diff: Some(created), ..expected.clone() });
-        assert_eq!(question(&write, &Present::Unknown), Question { diff: None, ..expected });
+        assert_eq!(question(&write, &FileBefore::Absent), ApprovalQuestion { diff: Some(created), ..expected.clone() });
+        assert_eq!(question(&write, &FileBefore::Unknown), ApprovalQuestion { diff: None, ..expected });
         assert_eq!(changes(&write).as_deref(), Some("/srv/a.txt"));
     }
 
     #[test]
     fn an_edit_shows_the_line_it_is_in_where_the_file_is_known() {
         let edit = ask("Edit", r#"{"file_path":"a","old_string":"b","new_string":"B","replace_all":true}"#);
-        let change = |present: &Present| question(&edit, present).diff.unwrap();
+        let change = |present: &FileBefore| question(&edit, present).diff.unwrap();
         assert_eq!(change(&text("a b b\n")), "--- a\n+++ a\n@@ -1 +1 @@\n-a b b\n+a B B\n");
         let part = "--- a\n+++ a\n@@ -1 +1 @@\n-b\n\\ No newline at end of file\n+B\n\\ No newline at end of file\n";
-        assert_eq!(change(&Present::Unknown), part);
+        assert_eq!(change(&FileBefore::Unknown), part);
         assert_eq!(change(&text("something else\n")), part);
         let several =
             r#"{"file_path":"a","edits":[{"old_string":"1","new_string":"2"},{"old_string":"2","new_string":"3"}]}"#;
@@ -223,24 +225,26 @@ mod tests {
         let mut bash = ask("Bash", r#"{"command":"ls -la\nrm x","description":"Lists"}"#);
         bash.description = Some("Lists".to_owned());
         bash.decision_reason = Some("\u{1b}[31mneeds approval".to_owned());
-        let asked = question(&bash, &Present::Unknown);
-        assert_eq!((asked.paths, asked.diff, asked.risk), (None, None, Risk::High));
+        let asked = question(&bash, &FileBefore::Unknown);
+        assert_eq!((asked.paths, asked.diff, asked.risk), (None, None, ApprovalRisk::High));
         assert_eq!(asked.reason.as_deref(), Some("Lists; [31mneeds approval"));
         assert_eq!(title("Bash", &bash.input).as_deref(), Some("Bash ls -la"));
-        let fetch = question(&ask("WebFetch", r#"{"url":"http://x"}"#), &Present::Unknown);
-        assert_eq!((fetch.paths, fetch.risk), (Some(Vec::new()), Risk::Medium));
-        assert_eq!(question(&ask("Read", r#"{"file_path":"/etc/x"}"#), &Present::Unknown).risk, Risk::Low);
+        let fetch = question(&ask("WebFetch", r#"{"url":"http://x"}"#), &FileBefore::Unknown);
+        assert_eq!((fetch.paths, fetch.risk), (Some(Vec::new()), ApprovalRisk::Medium));
+        assert_eq!(question(&ask("Read", r#"{"file_path":"/etc/x"}"#), &FileBefore::Unknown).risk, ApprovalRisk::Low);
         assert_eq!((changes(&bash), title("Other", &Json::empty_object())), (None, None));
     }
 
     #[test]
     fn answers_in_the_programs_own_terms() {
         let input = Json::from_text(r#"{"b": 1.0,"a":"\u00e4"}"#).unwrap();
-        let said = |answer: &Answer| Behavior::of(answer, &input).map(|said| serde_json::to_string(&said).unwrap());
+        let said = |answer: &ApprovalAnswer| {
+            ClaudePermissionResult::of(answer, &input).map(|said| serde_json::to_string(&said).unwrap())
+        };
         let allowed = r#"{"behavior":"allow","updatedInput":{"b": 1.0,"a":"\u00e4"}}"#;
-        assert_eq!(said(&Answer::Allowed).as_deref(), Some(allowed));
+        assert_eq!(said(&ApprovalAnswer::Allowed).as_deref(), Some(allowed));
         let denied = r#"{"behavior":"deny","message":"The person who was asked does not allow this. They said: no"}"#;
-        assert_eq!(said(&Answer::Denied { comment: Some("no".to_owned()) }).as_deref(), Some(denied));
-        assert_eq!(said(&Answer::Stopped), None);
+        assert_eq!(said(&ApprovalAnswer::Denied { comment: Some("no".to_owned()) }).as_deref(), Some(denied));
+        assert_eq!(said(&ApprovalAnswer::Stopped), None);
     }
 }

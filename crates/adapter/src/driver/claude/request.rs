@@ -2,27 +2,27 @@
 
 use serde::Serialize;
 
-use super::permission::Behavior;
+use super::permission::ClaudePermissionResult;
 use crate::attachment::Attachment;
 
 /// A line. Each kind of member is there or not.
 #[derive(Debug, Serialize)]
-pub(super) struct Line<'a> {
+pub(super) struct ClaudeInputLine<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    request: Option<Request<'a>>,
+    request: Option<OutgoingControlRequest<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    response: Option<Response<'a>>,
+    response: Option<OutgoingControlResponse<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<Message<'a>>,
+    message: Option<ClaudeUserMessage<'a>>,
 }
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Request<'a> {
+struct OutgoingControlRequest<'a> {
     subtype: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     append_system_prompt: Option<&'a str>,
@@ -32,38 +32,38 @@ struct Request<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Response<'a> {
+struct OutgoingControlResponse<'a> {
     subtype: &'static str,
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    response: Option<Behavior<'a>>,
+    response: Option<ClaudePermissionResult<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
-struct Message<'a> {
+struct ClaudeUserMessage<'a> {
     role: &'static str,
-    content: Content<'a>,
+    content: ClaudeUserContent<'a>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
+enum ClaudeUserContent<'a> {
     Text(&'a str),
-    Blocks(Vec<Block<'a>>),
+    Blocks(Vec<ClaudeUserBlock<'a>>),
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Block<'a> {
+enum ClaudeUserBlock<'a> {
     Text { text: &'a str },
-    Image { source: Source },
-    Document { source: Source, title: &'a str },
+    Image { source: ClaudeBlockSource },
+    Document { source: ClaudeBlockSource, title: &'a str },
 }
 
 #[derive(Debug, Serialize)]
-struct Source {
+struct ClaudeBlockSource {
     #[serde(rename = "type")]
     kind: &'static str,
     media_type: String,
@@ -73,60 +73,64 @@ struct Source {
 /// What its model looks at; larger ones are refused there.
 const IMAGES: &[&str] = &["image/png", "image/jpeg", "image/gif", "image/webp"];
 const DOCUMENT: &str = "application/pdf";
-const LARGEST: usize = 3 << 20;
+const MAX_ATTACHMENT: usize = 3 << 20;
 
 /// Whether it takes this as content of a message.
 pub(super) fn takes(attachment: &Attachment) -> bool {
     let kind = attachment.kind();
-    let is_small = attachment.bytes().is_some_and(|bytes| bytes.len() <= LARGEST);
+    let is_small = attachment.bytes().is_some_and(|bytes| bytes.len() <= MAX_ATTACHMENT);
     is_small && (IMAGES.contains(&kind.as_str()) || kind == DOCUMENT)
 }
 
-// === impl Line ===
+// === impl ClaudeInputLine ===
 
-impl<'a> Line<'a> {
+impl<'a> ClaudeInputLine<'a> {
     fn of(kind: &'static str) -> Self {
         Self { kind, request_id: None, request: None, response: None, message: None }
     }
 
     /// The first line. The system prompt comes here, because a command line is short and everybody can read it.
     pub(super) fn initialize(system: Option<&'a str>) -> Self {
-        let request =
-            Request { subtype: "initialize", append_system_prompt: system, system_prompt_snapshot: Some(false) };
+        let request = OutgoingControlRequest {
+            subtype: "initialize",
+            append_system_prompt: system,
+            system_prompt_snapshot: Some(false),
+        };
         Self { request_id: Some("begin"), request: Some(request), ..Self::of("control_request") }
     }
 
     pub(super) fn interrupt() -> Self {
-        let request = Request { subtype: "interrupt", ..Request::default() };
+        let request = OutgoingControlRequest { subtype: "interrupt", ..OutgoingControlRequest::default() };
         Self { request_id: Some("interrupt"), request: Some(request), ..Self::of("control_request") }
     }
 
     pub(super) fn task(text: &'a str, attached: &'a [Attachment]) -> Self {
-        let blocks = attached.iter().filter_map(Block::of);
+        let blocks = attached.iter().filter_map(ClaudeUserBlock::of);
         let content = match attached {
-            [] => Content::Text(text),
-            _ => Content::Blocks(blocks.chain([Block::Text { text }]).collect()),
+            [] => ClaudeUserContent::Text(text),
+            _ => ClaudeUserContent::Blocks(blocks.chain([ClaudeUserBlock::Text { text }]).collect()),
         };
-        Self { message: Some(Message { role: "user", content }), ..Self::of("user") }
+        Self { message: Some(ClaudeUserMessage { role: "user", content }), ..Self::of("user") }
     }
 
-    pub(super) fn answer(id: &'a str, behavior: Behavior<'a>) -> Self {
-        let response = Response { subtype: "success", request_id: id, response: Some(behavior), error: None };
+    pub(super) fn answer(id: &'a str, behavior: ClaudePermissionResult<'a>) -> Self {
+        let response =
+            OutgoingControlResponse { subtype: "success", request_id: id, response: Some(behavior), error: None };
         Self { response: Some(response), ..Self::of("control_response") }
     }
 
     pub(super) fn not_known(id: &'a str) -> Self {
         let error = Some("this is not supported here");
-        let response = Response { subtype: "error", request_id: id, response: None, error };
+        let response = OutgoingControlResponse { subtype: "error", request_id: id, response: None, error };
         Self { response: Some(response), ..Self::of("control_response") }
     }
 }
 
-// === impl Block ===
+// === impl ClaudeUserBlock ===
 
-impl<'a> Block<'a> {
+impl<'a> ClaudeUserBlock<'a> {
     fn of(attachment: &'a Attachment) -> Option<Self> {
-        let source = Source { kind: "base64", media_type: attachment.kind(), data: attachment.base64()? };
+        let source = ClaudeBlockSource { kind: "base64", media_type: attachment.kind(), data: attachment.base64()? };
         Some(match source.media_type.as_str() {
             DOCUMENT => Self::Document { source, title: &attachment.name },
             _ => Self::Image { source },
@@ -136,7 +140,7 @@ impl<'a> Block<'a> {
 
 /// The task as the program takes it for words. A slash at the very beginning would be a command of its own, and `/config`
 /// would change the settings of whoever owns the device.
-pub(super) fn words(task: String) -> String {
+pub(super) fn escape_slash(task: String) -> String {
     if task.starts_with(['/', '!', '#']) { format!("\n{task}") } else { task }
 }
 
@@ -145,34 +149,34 @@ mod tests {
     use attache_protocol::Json;
 
     use super::*;
-    use crate::{attachment::Body, host::Answer};
+    use crate::{attachment::AttachmentBody, host::ApprovalAnswer};
 
     #[test]
     fn lines_are_as_the_program_wants_them() {
         let input = Json::from_text(r#"{"a":1}"#).unwrap();
-        let body = Body::Bytes(b"hi".to_vec());
+        let body = AttachmentBody::Bytes(b"hi".to_vec());
         let seen = [Attachment { name: "a.png".to_owned(), media_type: "image/PNG; q=1".to_owned(), body }];
         assert!(takes(&seen[0]));
         let table = [
             (
-                Line::initialize(Some("be brief")),
+                ClaudeInputLine::initialize(Some("be brief")),
                 r#"{"type":"control_request","request_id":"begin","request":{"subtype":"initialize","appendSystemPrompt":"be brief","systemPromptSnapshot":false}}"#,
             ),
             (
-                Line::interrupt(),
+                ClaudeInputLine::interrupt(),
                 r#"{"type":"control_request","request_id":"interrupt","request":{"subtype":"interrupt"}}"#,
             ),
-            (Line::task("hi", &[]), r#"{"type":"user","message":{"role":"user","content":"hi"}}"#),
+            (ClaudeInputLine::task("hi", &[]), r#"{"type":"user","message":{"role":"user","content":"hi"}}"#),
             (
-                Line::task("hi", &seen),
+                ClaudeInputLine::task("hi", &seen),
                 r#"{"type":"user","message":{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGk="}},{"type":"text","text":"hi"}]}}"#,
             ),
             (
-                Line::answer("7", Behavior::of(&Answer::Allowed, &input).unwrap()),
+                ClaudeInputLine::answer("7", ClaudePermissionResult::of(&ApprovalAnswer::Allowed, &input).unwrap()),
                 r#"{"type":"control_response","response":{"subtype":"success","request_id":"7","response":{"behavior":"allow","updatedInput":{"a":1}}}}"#,
             ),
             (
-                Line::not_known("8"),
+                ClaudeInputLine::not_known("8"),
                 r#"{"type":"control_response","response":{"subtype":"error","request_id":"8","error":"this is not supported here"}}"#,
             ),
         ];
@@ -183,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_task_is_never_a_command() {
-        assert_eq!(words("/config a=b".to_owned()), "\n/config a=b");
-        assert_eq!(words("tidy /tmp".to_owned()), "tidy /tmp");
+        assert_eq!(escape_slash("/config a=b".to_owned()), "\n/config a=b");
+        assert_eq!(escape_slash("tidy /tmp".to_owned()), "tidy /tmp");
     }
 }

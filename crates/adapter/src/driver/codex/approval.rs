@@ -9,38 +9,38 @@ use attache_protocol::Json;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    message::{Change, ChangeKind, Item, RawItem},
+    message::{CodexChangeKind, CodexFileChange, CodexItem, CodexRawItem},
     settings,
 };
 use crate::{
-    Limit,
+    SandboxLimit,
     host::{
-        Answer, Question,
-        question::{Risk, diff},
+        ApprovalAnswer, ApprovalQuestion,
+        question::{ApprovalRisk, diff},
     },
 };
 
 /// What was told of steps before Codex asks about them.
 #[derive(Debug, Default)]
-pub(super) struct Steps {
-    changes: HashMap<String, Vec<Change>>,
+pub(super) struct CodexSteps {
+    changes: HashMap<String, Vec<CodexFileChange>>,
     /// Whether a command wants to run outside of the sandbox, as its model said. Codex's own question does not tell.
-    calls: HashMap<String, Reach>,
+    calls: HashMap<String, CommandSandboxing>,
     asked: HashSet<String>,
 }
 
 /// A step that Codex asks about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) question: Question,
-    pub(super) manner: Manner,
+pub(super) struct CodexApprovalRequest {
+    pub(super) question: ApprovalQuestion,
+    pub(super) form: CodexReplyForm,
     /// Why the run's limits forbid it, whatever people would say.
     pub(super) forbidden: Option<&'static str>,
 }
 
 /// How an answer is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum CodexReplyForm {
     Decision,
     Elicitation,
     /// With the permissions that were asked for.
@@ -49,14 +49,14 @@ pub(super) enum Manner {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub(super) enum Reply {
+pub(super) enum CodexReply {
     Decision { decision: &'static str },
     Elicitation { action: &'static str, content: Option<Json> },
     Permissions { permissions: Json, scope: &'static str },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum CommandSandboxing {
     Sandboxed,
     Outside,
     Unknown,
@@ -65,7 +65,7 @@ enum Reach {
 /// Of `item/commandExecution/requestApproval`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Command {
+struct CommandApprovalParams {
     item_id: String,
     approval_id: Option<String>,
     kind: Option<String>,
@@ -77,7 +77,7 @@ struct Command {
 }
 
 #[derive(Debug, Deserialize)]
-struct Action {
+struct CommandActionParams {
     #[serde(rename = "type")]
     kind: String,
     path: Option<String>,
@@ -86,7 +86,7 @@ struct Action {
 /// Of `item/fileChange/requestApproval`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Patch {
+struct PatchApprovalParams {
     item_id: String,
     reason: Option<String>,
     grant_root: Option<String>,
@@ -94,7 +94,7 @@ struct Patch {
 
 /// Of `item/permissions/requestApproval`.
 #[derive(Debug, Deserialize)]
-struct Wider {
+struct PermissionsApprovalParams {
     permissions: Json,
     reason: Option<String>,
 }
@@ -102,23 +102,23 @@ struct Wider {
 /// Of `mcpServer/elicitation/request`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Elicitation {
+struct ElicitationParams {
     server_name: String,
     message: String,
     #[serde(rename = "_meta")]
-    meta: Meta,
+    meta: ElicitationMeta,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Meta {
+struct ElicitationMeta {
     codex_approval_kind: Option<String>,
     tool_params: Option<Json>,
 }
 
 /// What people see of a command.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct CommandPreview<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,161 +133,173 @@ struct Shown<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Files<'a> {
-    changes: Vec<File<'a>>,
+struct PatchPreview<'a> {
+    changes: Vec<PatchPreviewFile<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     grant_root: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
-struct File<'a> {
+struct PatchPreviewFile<'a> {
     path: &'a str,
     change: &'static str,
 }
 
-// === impl Steps ===
+// === impl CodexSteps ===
 
-impl Steps {
-    pub(super) fn note(&mut self, item: &Item) {
+impl CodexSteps {
+    pub(super) fn note(&mut self, item: &CodexItem) {
         if item.kind == "fileChange" {
             self.changes.insert(item.id.clone(), item.changes.clone());
         }
     }
 
-    pub(super) fn note_raw(&mut self, item: RawItem) {
+    pub(super) fn note_raw(&mut self, item: CodexRawItem) {
         #[derive(Deserialize)]
-        struct Arguments {
+        struct ExecCallArguments {
             sandbox_permissions: Option<String>,
         }
-        let RawItem::FunctionCall { call_id, arguments } = item else { return };
+        let CodexRawItem::FunctionCall { call_id, arguments } = item else { return };
         let reach = match serde_json::from_str(&arguments) {
-            Ok(Arguments { sandbox_permissions: None }) => Reach::Sandboxed,
-            Ok(Arguments { sandbox_permissions: Some(word) }) if word == "use_default" => Reach::Sandboxed,
-            Ok(_) => Reach::Outside,
-            Err(_) => Reach::Unknown,
+            Ok(ExecCallArguments { sandbox_permissions: None }) => CommandSandboxing::Sandboxed,
+            Ok(ExecCallArguments { sandbox_permissions: Some(word) }) if word == "use_default" => {
+                CommandSandboxing::Sandboxed
+            }
+            Ok(_) => CommandSandboxing::Outside,
+            Err(_) => CommandSandboxing::Unknown,
         };
         self.calls.insert(call_id, reach);
     }
 
     /// None when this is nothing that people can be asked about.
-    pub(super) fn asked(&mut self, method: &str, params: &Json, cwd: &Path, limits: &[Limit]) -> Option<Asked> {
+    pub(super) fn approval_request(
+        &mut self,
+        method: &str,
+        params: &Json,
+        cwd: &Path,
+        limits: &[SandboxLimit],
+    ) -> Option<CodexApprovalRequest> {
         match method {
             "item/commandExecution/requestApproval" => Some(self.command(&params.parse().ok()?, limits)),
             "item/fileChange/requestApproval" => Some(self.patch(&params.parse().ok()?, cwd, limits)),
-            "item/permissions/requestApproval" => Some(wider(params.parse().ok()?, limits)),
+            "item/permissions/requestApproval" => Some(permissions_request(params.parse().ok()?, limits)),
             "mcpServer/elicitation/request" => tool(&params.parse().ok()?, limits),
             _ => None,
         }
     }
 
-    fn command(&mut self, command: &Command, limits: &[Limit]) -> Asked {
-        let reach = self.reach(command);
-        let shown = Shown {
+    fn command(&mut self, command: &CommandApprovalParams, limits: &[SandboxLimit]) -> CodexApprovalRequest {
+        let reach = self.sandboxing(command);
+        let shown = CommandPreview {
             command: command.command.as_deref(),
             cwd: command.cwd.as_deref(),
             sandbox: match reach {
-                Reach::Sandboxed => Some("on"),
-                Reach::Outside => Some("off"),
-                Reach::Unknown => None,
+                CommandSandboxing::Sandboxed => Some("on"),
+                CommandSandboxing::Outside => Some("off"),
+                CommandSandboxing::Unknown => None,
             },
             network: command.network_approval_context.as_ref(),
             actions: command.command_actions.as_deref(),
         };
         let disclosed = command.command.is_some() || command.network_approval_context.is_some();
         let remark = match reach {
-            Reach::Sandboxed => None,
-            Reach::Outside => Some("it wants to run outside of Codex's sandbox".to_owned()),
+            CommandSandboxing::Sandboxed => None,
+            CommandSandboxing::Outside => Some("it wants to run outside of Codex's sandbox".to_owned()),
             // Models that write programs to call tools, and helpers of Codex, leave it in the dark.
-            Reach::Unknown => Some("Codex does not tell whether this runs inside of its sandbox".to_owned()),
+            CommandSandboxing::Unknown => {
+                Some("Codex does not tell whether this runs inside of its sandbox".to_owned())
+            }
         };
         let reason: Vec<String> = remark.into_iter().chain(command.reason.clone()).collect();
         let confined = settings::is_confined(limits);
-        let forbidden = if limits.contains(&Limit::NoExec) {
+        let forbidden = if limits.contains(&SandboxLimit::NoExec) {
             Some("the run may not start programs")
-        } else if limits.contains(&Limit::NoNetwork) && command.network_approval_context.is_some() {
+        } else if limits.contains(&SandboxLimit::NoNetwork) && command.network_approval_context.is_some() {
             Some("the run may not use the network")
-        } else if confined && reach != Reach::Sandboxed {
+        } else if confined && reach != CommandSandboxing::Sandboxed {
             Some("it may run outside of the sandbox that keeps the run's limits")
         } else {
             None
         };
         let tool = if command.kind.as_deref() == Some("writeStdin") { "write_stdin" } else { "shell" };
-        let question = Question {
+        let question = ApprovalQuestion {
             input: disclosed.then(|| Json::of(&shown)),
             paths: command.command_actions.as_deref().and_then(paths_read),
             reason: (!reason.is_empty()).then(|| reason.join(": ")),
-            risk: Risk::High,
-            ..Question::about(tool)
+            risk: ApprovalRisk::High,
+            ..ApprovalQuestion::about(tool)
         };
-        Asked { question, manner: Manner::Decision, forbidden }
+        CodexApprovalRequest { question, form: CodexReplyForm::Decision, forbidden }
     }
 
-    fn reach(&mut self, command: &Command) -> Reach {
+    fn sandboxing(&mut self, command: &CommandApprovalParams) -> CommandSandboxing {
         let again = !self.asked.insert(command.item_id.clone());
         if again && command.approval_id.is_none() {
             // Asked once more about the same command: it failed in the sandbox and is to be tried without.
-            return Reach::Outside;
+            return CommandSandboxing::Outside;
         }
-        self.calls.get(&command.item_id).copied().unwrap_or(Reach::Unknown)
+        self.calls.get(&command.item_id).copied().unwrap_or(CommandSandboxing::Unknown)
     }
 
-    fn patch(&self, patch: &Patch, cwd: &Path, limits: &[Limit]) -> Asked {
+    fn patch(&self, patch: &PatchApprovalParams, cwd: &Path, limits: &[SandboxLimit]) -> CodexApprovalRequest {
         let changes = self.changes.get(&patch.item_id).map(Vec::as_slice).filter(|changes| !changes.is_empty());
-        let paths =
-            changes.map(|changes| changes.iter().flat_map(Change::paths).map(str::to_owned).collect::<Vec<_>>());
+        let paths = changes
+            .map(|changes| changes.iter().flat_map(CodexFileChange::paths).map(str::to_owned).collect::<Vec<_>>());
         let inside = |path: &String| is_inside(Path::new(path), cwd);
         let all_inside = patch.grant_root.is_none() && paths.as_ref().is_some_and(|paths| paths.iter().all(inside));
-        let forbidden = (limits.contains(&Limit::CwdOnly) && !all_inside)
+        let forbidden = (limits.contains(&SandboxLimit::CwdOnly) && !all_inside)
             .then_some("the run may not touch files outside of its folder");
         let input = changes.map(|changes| {
-            let changes =
-                changes.iter().map(|change| File { path: &change.path, change: change.kind.name() }).collect();
-            Json::of(&Files { changes, grant_root: patch.grant_root.as_deref() })
+            let changes = changes
+                .iter()
+                .map(|change| PatchPreviewFile { path: &change.path, change: change.kind.name() })
+                .collect();
+            Json::of(&PatchPreview { changes, grant_root: patch.grant_root.as_deref() })
         });
-        let question = Question {
+        let question = ApprovalQuestion {
             input,
             paths,
             reason: patch.reason.clone(),
-            diff: changes.map(|changes| changes.iter().map(Change::unified).collect()),
-            ..Question::about("apply_patch")
+            diff: changes.map(|changes| changes.iter().map(CodexFileChange::unified).collect()),
+            ..ApprovalQuestion::about("apply_patch")
         };
-        Asked { question, manner: Manner::Decision, forbidden }
+        CodexApprovalRequest { question, form: CodexReplyForm::Decision, forbidden }
     }
 }
 
-fn wider(wider: Wider, limits: &[Limit]) -> Asked {
-    let question = Question {
+fn permissions_request(wider: PermissionsApprovalParams, limits: &[SandboxLimit]) -> CodexApprovalRequest {
+    let question = ApprovalQuestion {
         input: Some(wider.permissions.clone()),
         reason: wider.reason,
-        risk: Risk::High,
-        ..Question::about("request_permissions")
+        risk: ApprovalRisk::High,
+        ..ApprovalQuestion::about("request_permissions")
     };
     let forbidden = (!limits.is_empty()).then_some("the run has limits that are not to be widened");
-    Asked { question, manner: Manner::Permissions(wider.permissions), forbidden }
+    CodexApprovalRequest { question, form: CodexReplyForm::Permissions(wider.permissions), forbidden }
 }
 
 /// A tool of a server of the user's. Other forms of such servers are not for the people who are asked here.
-fn tool(asked: &Elicitation, limits: &[Limit]) -> Option<Asked> {
+fn tool(asked: &ElicitationParams, limits: &[SandboxLimit]) -> Option<CodexApprovalRequest> {
     if asked.meta.codex_approval_kind.as_deref() != Some("mcp_tool_call") {
         return None;
     }
     // The name of the tool stands in the message only: Allow the X MCP server to run tool "Y"?
     let name = asked.message.split('"').nth(1);
     let tool = name.map_or_else(|| asked.server_name.clone(), |name| format!("mcp__{}__{name}", asked.server_name));
-    let question = Question {
+    let question = ApprovalQuestion {
         input: asked.meta.tool_params.clone(),
         reason: Some(asked.message.clone()),
-        ..Question::about(tool)
+        ..ApprovalQuestion::about(tool)
     };
     let forbidden = (!limits.is_empty()).then_some("the servers of the user know nothing of the run's limits");
-    Some(Asked { question, manner: Manner::Elicitation, forbidden })
+    Some(CodexApprovalRequest { question, form: CodexReplyForm::Elicitation, forbidden })
 }
 
 /// The files of a command that only reads, as Codex understands it.
 fn paths_read(actions: &[Json]) -> Option<Vec<String>> {
-    let actions: Option<Vec<Action>> = actions.iter().map(|action| action.parse().ok()).collect();
+    let actions: Option<Vec<CommandActionParams>> = actions.iter().map(|action| action.parse().ok()).collect();
     let actions = actions.filter(|actions| !actions.is_empty())?;
-    let known = |action: &Action| matches!(action.kind.as_str(), "read" | "listFiles" | "search");
+    let known = |action: &CommandActionParams| matches!(action.kind.as_str(), "read" | "listFiles" | "search");
     actions.iter().all(known).then(|| actions.into_iter().filter_map(|action| action.path).collect())
 }
 
@@ -296,56 +308,56 @@ fn is_inside(path: &Path, folder: &Path) -> bool {
     plain && (path.is_relative() || path.starts_with(folder))
 }
 
-// === impl Manner ===
+// === impl CodexReplyForm ===
 
-impl Manner {
+impl CodexReplyForm {
     /// Only ever for this once.
-    pub(super) fn reply(self, answer: &Answer) -> Reply {
+    pub(super) fn reply(self, answer: &ApprovalAnswer) -> CodexReply {
         let word = match answer {
-            Answer::Allowed => "accept",
-            Answer::Denied { .. } => "decline",
-            Answer::Stopped => "cancel",
+            ApprovalAnswer::Allowed => "accept",
+            ApprovalAnswer::Denied { .. } => "decline",
+            ApprovalAnswer::Stopped => "cancel",
         };
         match self {
-            Self::Decision => Reply::Decision { decision: word },
+            Self::Decision => CodexReply::Decision { decision: word },
             Self::Elicitation => {
-                let content = (*answer == Answer::Allowed).then(Json::empty_object);
-                Reply::Elicitation { action: word, content }
+                let content = (*answer == ApprovalAnswer::Allowed).then(Json::empty_object);
+                CodexReply::Elicitation { action: word, content }
             }
             Self::Permissions(asked) => {
-                let permissions = if *answer == Answer::Allowed { asked } else { Json::empty_object() };
-                Reply::Permissions { permissions, scope: "turn" }
+                let permissions = if *answer == ApprovalAnswer::Allowed { asked } else { Json::empty_object() };
+                CodexReply::Permissions { permissions, scope: "turn" }
             }
         }
     }
 }
 
-// === impl Change ===
+// === impl CodexFileChange ===
 
-impl Change {
+impl CodexFileChange {
     fn paths(&self) -> impl Iterator<Item = &str> {
         let moved = match &self.kind {
-            ChangeKind::Update { move_path } => move_path.as_deref(),
-            ChangeKind::Add | ChangeKind::Delete | ChangeKind::Other => None,
+            CodexChangeKind::Update { move_path } => move_path.as_deref(),
+            CodexChangeKind::Add | CodexChangeKind::Delete | CodexChangeKind::Other => None,
         };
         [self.path.as_str()].into_iter().chain(moved)
     }
 
     fn unified(&self) -> String {
         match &self.kind {
-            ChangeKind::Add => diff(&self.path, "", &self.diff),
-            ChangeKind::Delete => diff(&self.path, &self.diff, ""),
-            ChangeKind::Update { move_path } => {
+            CodexChangeKind::Add => diff(&self.path, "", &self.diff),
+            CodexChangeKind::Delete => diff(&self.path, &self.diff, ""),
+            CodexChangeKind::Update { move_path } => {
                 format!("--- {}\n+++ {}\n{}", self.path, move_path.as_ref().unwrap_or(&self.path), self.diff)
             }
-            ChangeKind::Other => self.diff.clone(),
+            CodexChangeKind::Other => self.diff.clone(),
         }
     }
 }
 
-// === impl ChangeKind ===
+// === impl CodexChangeKind ===
 
-impl ChangeKind {
+impl CodexChangeKind {
     const fn name(&self) -> &'static str {
         match self {
             Self::Add => "add",

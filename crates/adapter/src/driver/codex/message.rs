@@ -3,17 +3,17 @@
 use attache_protocol::{Json, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::host::Usage;
+use crate::host::HostUsage;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Initialize {
-    client_info: ClientInfo,
-    capabilities: Capabilities,
+pub(super) struct CodexInitialize {
+    client_info: CodexClientInfo,
+    capabilities: CodexCapabilities,
 }
 
 #[derive(Debug, Serialize)]
-struct ClientInfo {
+struct CodexClientInfo {
     name: &'static str,
     title: &'static str,
     version: &'static str,
@@ -21,20 +21,20 @@ struct ClientInfo {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Capabilities {
+struct CodexCapabilities {
     /// Without it there are no raw events, and only those tell whether a command wants out of the sandbox.
     experimental_api: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Initialized {
+pub(super) struct CodexInitialized {
     pub(super) codex_home: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct AccountRead {
+pub(super) struct CodexAccountRead {
     pub(super) account: Option<Json>,
     pub(super) requires_openai_auth: bool,
 }
@@ -42,11 +42,11 @@ pub(super) struct AccountRead {
 /// Of `thread/start` and `thread/resume`. Its configuration holds a secret, and so it has no way to be printed.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct OpenThread<'a> {
+pub(super) struct CodexOpenThread<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) thread_id: Option<&'a str>,
     pub(super) cwd: &'a str,
-    pub(super) approval_policy: ApprovalPolicy,
+    pub(super) approval_policy: CodexApprovalPolicy,
     /// Else the user's settings may let a model answer.
     pub(super) approvals_reviewer: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,17 +63,17 @@ pub(super) struct OpenThread<'a> {
 /// Before what Codex asks.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(untagged)]
-pub(super) enum ApprovalPolicy {
+pub(super) enum CodexApprovalPolicy {
     /// It asks before each command and patch, unless rules of the user allow them.
     Asking(&'static str),
     Granular {
-        granular: Granular,
+        granular: CodexGranularApproval,
     },
 }
 
 /// What of all that Codex could ask it asks; the rest is refused.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Granular {
+pub(super) struct CodexGranularApproval {
     sandbox_approval: bool,
     rules: bool,
     mcp_elicitations: bool,
@@ -81,12 +81,12 @@ pub(super) struct Granular {
     skill_approval: bool,
 }
 
-// === impl ApprovalPolicy ===
+// === impl CodexApprovalPolicy ===
 
-impl ApprovalPolicy {
+impl CodexApprovalPolicy {
     /// What the sandbox of a run with limits lets happen happens; nothing gets out of it, whoever would say yes.
     pub(super) const WITHIN_LIMITS: Self = Self::Granular {
-        granular: Granular {
+        granular: CodexGranularApproval {
             sandbox_approval: false,
             rules: false,
             mcp_elicitations: true,
@@ -98,36 +98,36 @@ impl ApprovalPolicy {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Opened {
-    pub(super) thread: Named,
+pub(super) struct CodexThreadOpened {
+    pub(super) thread: CodexId,
     #[serde(default)]
-    pub(super) active_permission_profile: Option<Named>,
+    pub(super) active_permission_profile: Option<CodexId>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Named {
+pub(super) struct CodexId {
     pub(super) id: String,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct StartTurn<'a> {
+pub(super) struct CodexStartTurn<'a> {
     pub(super) thread_id: &'a str,
-    pub(super) input: Vec<Input<'a>>,
+    pub(super) input: Vec<CodexInput<'a>>,
 }
 
 /// Says something to a turn that is at work.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct SteerTurn<'a> {
+pub(super) struct CodexSteerTurn<'a> {
     pub(super) thread_id: &'a str,
     pub(super) expected_turn_id: &'a str,
-    pub(super) input: Vec<Input<'a>>,
+    pub(super) input: Vec<CodexInput<'a>>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
-pub(super) enum Input<'a> {
+pub(super) enum CodexInput<'a> {
     Text {
         text: &'a str,
     },
@@ -138,20 +138,20 @@ pub(super) enum Input<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Started {
-    pub(super) turn: Named,
+pub(super) struct CodexTurnStarted {
+    pub(super) turn: CodexId,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Interrupt<'a> {
+pub(super) struct CodexInterrupt<'a> {
     pub(super) thread_id: &'a str,
     pub(super) turn_id: &'a str,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Delta {
+pub(super) struct CodexDelta {
     #[serde(default)]
     pub(super) thread_id: String,
     #[serde(default)]
@@ -162,16 +162,16 @@ pub(super) struct Delta {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ItemEvent {
+pub(super) struct CodexItemEvent {
     #[serde(default)]
     pub(super) thread_id: String,
-    pub(super) item: Item,
+    pub(super) item: CodexItem,
 }
 
 /// One step of a turn. Which members there are depends on its kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Item {
+pub(super) struct CodexItem {
     #[serde(rename = "type")]
     pub(super) kind: String,
     pub(super) id: String,
@@ -181,7 +181,7 @@ pub(super) struct Item {
     pub(super) cwd: Option<String>,
     pub(super) aggregated_output: Option<String>,
     pub(super) exit_code: Option<i64>,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<CodexFileChange>,
     pub(super) server: Option<String>,
     pub(super) tool: Option<String>,
     pub(super) arguments: Option<Json>,
@@ -192,16 +192,16 @@ pub(super) struct Item {
 
 /// What a patch does to one file. Of a new or a deleted file `diff` is its text.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Change {
+pub(super) struct CodexFileChange {
     pub(super) path: String,
-    pub(super) kind: ChangeKind,
+    pub(super) kind: CodexChangeKind,
     #[serde(default)]
     pub(super) diff: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
-pub(super) enum ChangeKind {
+pub(super) enum CodexChangeKind {
     Add,
     Delete,
     Update {
@@ -213,13 +213,13 @@ pub(super) enum ChangeKind {
 
 /// `rawResponseItem/completed`: what the model itself said.
 #[derive(Debug, Deserialize)]
-pub(super) struct RawEvent {
-    pub(super) item: RawItem,
+pub(super) struct CodexRawEvent {
+    pub(super) item: CodexRawItem,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum RawItem {
+pub(super) enum CodexRawItem {
     FunctionCall {
         call_id: String,
         #[serde(default)]
@@ -231,43 +231,43 @@ pub(super) enum RawItem {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct UsageEvent {
+pub(super) struct CodexUsageEvent {
     #[serde(default)]
     pub(super) thread_id: String,
-    token_usage: TokenUsage,
+    token_usage: CodexTokenUsage,
 }
 
 #[derive(Debug, Deserialize)]
-struct TokenUsage {
-    total: Tokens,
+struct CodexTokenUsage {
+    total: CodexTokens,
 }
 
 /// Of `account/rateLimits/updated`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct RateLimits {
-    pub(super) rate_limits: Limits,
+pub(super) struct CodexRateLimitsEvent {
+    pub(super) rate_limits: CodexRateLimits,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Limits {
-    primary: Option<Window>,
-    secondary: Option<Window>,
+pub(super) struct CodexRateLimits {
+    primary: Option<CodexRateLimitWindow>,
+    secondary: Option<CodexRateLimitWindow>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Window {
+struct CodexRateLimitWindow {
     used_percent: f64,
     /// In seconds since 1970.
     resets_at: Option<i64>,
 }
 
-// === impl Limits ===
+// === impl CodexRateLimits ===
 
-impl Limits {
-    fn windows(&self) -> impl Iterator<Item = Window> {
+impl CodexRateLimits {
+    fn windows(&self) -> impl Iterator<Item = CodexRateLimitWindow> {
         [self.primary, self.secondary].into_iter().flatten()
     }
 
@@ -287,22 +287,22 @@ impl Limits {
 /// A thread's total, over all its turns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Tokens {
+pub(super) struct CodexTokens {
     input_tokens: u64,
     output_tokens: u64,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ErrorEvent {
-    pub(super) error: TurnError,
+pub(super) struct CodexErrorEvent {
+    pub(super) error: CodexTurnError,
     #[serde(default)]
     pub(super) will_retry: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TurnError {
+pub(super) struct CodexTurnError {
     #[serde(default)]
     pub(super) message: String,
     /// A word, or an object with one member whose name is the word.
@@ -312,30 +312,30 @@ pub(super) struct TurnError {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TurnEvent {
+pub(super) struct CodexTurnEvent {
     #[serde(default)]
     pub(super) thread_id: String,
-    pub(super) turn: TurnEnd,
+    pub(super) turn: CodexTurnEnd,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct TurnEnd {
+pub(super) struct CodexTurnEnd {
     #[serde(default)]
     pub(super) status: String,
-    pub(super) error: Option<TurnError>,
+    pub(super) error: Option<CodexTurnError>,
     #[serde(default, deserialize_with = "those_that_can_be_read")]
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<CodexItem>,
 }
 
 /// A step of a new kind must not hide that the turn has ended.
-fn those_that_can_be_read<'de, D: Deserializer<'de>>(items: D) -> Result<Vec<Item>, D::Error> {
+fn those_that_can_be_read<'de, D: Deserializer<'de>>(items: D) -> Result<Vec<CodexItem>, D::Error> {
     let items = Option::<Vec<Json>>::deserialize(items)?.unwrap_or_default();
     Ok(items.iter().filter_map(|item| item.parse().ok()).collect())
 }
 
 /// `mcpServer/startupStatus/updated`.
 #[derive(Debug, Deserialize)]
-pub(super) struct ServerStatus {
+pub(super) struct CodexMcpServerStatus {
     #[serde(default)]
     pub(super) name: String,
     #[serde(default)]
@@ -343,37 +343,37 @@ pub(super) struct ServerStatus {
     pub(super) error: Option<String>,
 }
 
-// === impl Initialize ===
+// === impl CodexInitialize ===
 
-impl Initialize {
-    pub(super) const fn ours() -> Self {
+impl CodexInitialize {
+    pub(super) const fn this_client() -> Self {
         let version = env!("CARGO_PKG_VERSION");
         Self {
-            client_info: ClientInfo { name: "attache", title: "Attaché", version },
-            capabilities: Capabilities { experimental_api: true },
+            client_info: CodexClientInfo { name: "attache", title: "Attaché", version },
+            capabilities: CodexCapabilities { experimental_api: true },
         }
     }
 }
 
-// === impl UsageEvent ===
+// === impl CodexUsageEvent ===
 
-impl UsageEvent {
-    pub(super) const fn total(&self) -> Tokens {
+impl CodexUsageEvent {
+    pub(super) const fn total(&self) -> CodexTokens {
         self.token_usage.total
     }
 }
 
-// === impl Tokens ===
+// === impl CodexTokens ===
 
-impl Tokens {
+impl CodexTokens {
     /// What all threads used, without what was used before this run.
-    pub(super) fn used(threads: impl IntoIterator<Item = Self>, before: Self) -> Usage {
+    pub(super) fn used(threads: impl IntoIterator<Item = Self>, before: Self) -> HostUsage {
         let (mut input, mut output) = (0_u64, 0_u64);
         for thread in threads {
             input = input.saturating_add(thread.input_tokens);
             output = output.saturating_add(thread.output_tokens);
         }
-        Usage::of_tokens(input.saturating_sub(before.input_tokens), output.saturating_sub(before.output_tokens))
+        HostUsage::of_tokens(input.saturating_sub(before.input_tokens), output.saturating_sub(before.output_tokens))
     }
 }
 
@@ -387,13 +387,13 @@ mod tests {
 
     #[test]
     fn items_are_read_as_the_real_program_writes_them() {
-        let event: ItemEvent = read(
+        let event: CodexItemEvent = read(
             r#"{"item":{"type":"commandExecution","id":"call_1","pluginId":null,"scriptPath":null,"command":"/bin/bash -lc ls",
             "cwd":"/ws","processId":"46041","source":"unifiedExecStartup","status":"failed","commandActions":[{"type":
             "listFiles","command":"ls","path":null}],"aggregatedOutput":"no\n","exitCode":1,"durationMs":210,"startedAtMs":1,
             "completedAtMs":2},"threadId":"t","turnId":"u","completedAtMs":2}"#,
         );
-        let expected = Item {
+        let expected = CodexItem {
             kind: "commandExecution".to_owned(),
             id: "call_1".to_owned(),
             status: Some("failed".to_owned()),
@@ -401,40 +401,42 @@ mod tests {
             cwd: Some("/ws".to_owned()),
             aggregated_output: Some("no\n".to_owned()),
             exit_code: Some(1),
-            ..Item::default()
+            ..CodexItem::default()
         };
         assert_eq!(event.item, expected);
-        let event: ItemEvent = read(
+        let event: CodexItemEvent = read(
             r#"{"item":{"type":"fileChange","id":"call_2","changes":[{"path":"/ws/a","kind":{"type":"update","move_path":null},
             "diff":"@@ -1 +1 @@\n-old\n+new\n"},{"path":"/ws/b","kind":{"type":"add"},"diff":"hi\n"}],"status":"inProgress"}}"#,
         );
-        let update = ChangeKind::Update { move_path: None };
-        let change = |path: &str, kind, diff: &str| Change { path: path.to_owned(), kind, diff: diff.to_owned() };
-        let expected = [change("/ws/a", update, "@@ -1 +1 @@\n-old\n+new\n"), change("/ws/b", ChangeKind::Add, "hi\n")];
+        let update = CodexChangeKind::Update { move_path: None };
+        let change =
+            |path: &str, kind, diff: &str| CodexFileChange { path: path.to_owned(), kind, diff: diff.to_owned() };
+        let expected =
+            [change("/ws/a", update, "@@ -1 +1 @@\n-old\n+new\n"), change("/ws/b", CodexChangeKind::Add, "hi\n")];
         assert_eq!(event.item.changes, expected);
     }
 
     #[test]
     fn the_model_says_whether_a_command_wants_out() {
-        let event: RawEvent = read(
+        let event: CodexRawEvent = read(
             r#"{"threadId":"t","turnId":"u","item":{"type":"function_call","status":"completed","id":"i","name":"exec_command",
             "arguments":"{\"cmd\":\"ls\",\"sandbox_permissions\":\"require_escalated\"}","call_id":"call_1"}}"#,
         );
-        let RawItem::FunctionCall { call_id, arguments } = event.item else { panic!("a call is expected") };
+        let CodexRawItem::FunctionCall { call_id, arguments } = event.item else { panic!("a call is expected") };
         assert_eq!((call_id.as_str(), arguments.contains("require_escalated")), ("call_1", true));
-        let event: RawEvent = read(r#"{"item":{"type":"message","id":"m","role":"user","content":[]}}"#);
-        assert!(matches!(event.item, RawItem::Other));
+        let event: CodexRawEvent = read(r#"{"item":{"type":"message","id":"m","role":"user","content":[]}}"#);
+        assert!(matches!(event.item, CodexRawItem::Other));
     }
 
     #[test]
     fn what_a_thread_used_before_does_not_count() {
-        let event: UsageEvent = read(
+        let event: CodexUsageEvent = read(
             r#"{"threadId":"t","turnId":"u","tokenUsage":{"total":{"totalTokens":36,"inputTokens":22,"cachedInputTokens":0,
             "cacheWriteInputTokens":0,"outputTokens":14,"reasoningOutputTokens":0},"last":{"totalTokens":18,"inputTokens":11,
             "cachedInputTokens":0,"outputTokens":7,"reasoningOutputTokens":0},"modelContextWindow":258400}}"#,
         );
-        let before = Tokens { input_tokens: 11, output_tokens: 7 };
-        assert_eq!(Tokens::used([event.total()], before), Usage::of_tokens(11, 7));
-        assert_eq!(Tokens::used([event.total(), before], Tokens::default()), Usage::of_tokens(33, 21));
+        let before = CodexTokens { input_tokens: 11, output_tokens: 7 };
+        assert_eq!(CodexTokens::used([event.total()], before), HostUsage::of_tokens(11, 7));
+        assert_eq!(CodexTokens::used([event.total(), before], CodexTokens::default()), HostUsage::of_tokens(33, 21));
     }
 }

@@ -1,44 +1,44 @@
 //! Codex, through its `app-server`: JSON-RPC over its standard input and output, one process for one run.
 
 mod approval;
-mod ending;
+mod conversation;
 mod item;
 mod message;
-mod run;
 mod settings;
+mod turn_result;
 
 use std::path::{Path, PathBuf};
 
-use attache_protocol::wire::adapter::{Host, TaskReply};
+use attache_protocol::wire::adapter::{HostInfo, TaskReply};
 use futures_util::future::BoxFuture;
 
-use self::run::{Conversation, Keeping, Opening};
-use super::{Driver, Job, settled};
+use self::conversation::{CodexConversation, ThreadOptions, ThreadPersistence};
+use super::{Driver, DriverRun, reply_either_way};
 use crate::{
-    Limit,
-    attachment::{self, Attachment, Given},
-    host::{Launch, Memory, Process, Setup, Turn, Verdict, limits, outcome, prompt},
+    SandboxLimit,
+    attachment::{self, Attachment, PreparedTask},
+    host::{HostLaunch, HostMemory, HostProcess, HostSetup, HostTurn, TurnVerdict, limits, outcome, prompt},
 };
 
 #[derive(Debug, Clone)]
-pub struct Codex {
-    setup: Setup,
+pub struct CodexDriver {
+    setup: HostSetup,
 }
 
-// === impl Codex ===
+// === impl CodexDriver ===
 
-impl Codex {
-    pub const fn new(setup: Setup) -> Self {
+impl CodexDriver {
+    pub const fn new(setup: HostSetup) -> Self {
         Self { setup }
     }
 }
 
-impl Driver for Codex {
-    fn host(&self) -> Host {
+impl Driver for CodexDriver {
+    fn host(&self) -> HostInfo {
         self.setup.host()
     }
 
-    fn enforces(&self) -> Vec<Limit> {
+    fn enforces(&self) -> Vec<SandboxLimit> {
         self.setup.enforces.clone()
     }
 
@@ -46,28 +46,28 @@ impl Driver for Codex {
         self.setup.asks
     }
 
-    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        settled(execute(self.setup.clone(), job))
+    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
+        reply_either_way(execute(self.setup.clone(), job))
     }
 
-    fn try_start(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        settled(try_start(self.setup.clone(), job))
+    fn try_start(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
+        reply_either_way(try_start(self.setup.clone(), job))
     }
 }
 
 /// Codex up to where it takes a task.
-async fn try_start(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
+async fn try_start(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
     let folder = job.folder()?;
     let cwd = named(&folder)?;
-    let turn = Turn::begin(&setup.label, &job);
-    let mut process = Process::start(&launch(&setup, cwd, &[]), &job).await?;
-    let mut conversation = Conversation::with(&mut process, turn, &folder, &[]);
+    let turn = HostTurn::begin(&setup.label, &job);
+    let mut process = HostProcess::start(&launch(&setup, cwd, &[]), &job).await?;
+    let mut conversation = CodexConversation::with(&mut process, turn, &folder, &[]);
     let opened = async {
-        conversation.greet().await?;
+        conversation.initialize().await?;
         let config = settings::config(job.task.mcp.as_ref(), &[], &[]);
-        conversation.open(&Opening { cwd, instructions: None, config, keeping: Keeping::Nothing }).await
+        conversation.open(&ThreadOptions { cwd, instructions: None, config, keeping: ThreadPersistence::Nothing }).await
     };
-    let verdict = opened.await.map_or_else(|verdict| verdict, |_| Verdict::Done { text: None });
+    let verdict = opened.await.map_or_else(|verdict| verdict, |_| TurnVerdict::Done { text: None });
     let turn = conversation.close().finish();
     let ended = process.end_after(&verdict, &setup.memory).await;
     Ok(outcome::reply(verdict, &turn, &ended))
@@ -81,40 +81,40 @@ fn named(folder: &Path) -> Result<&str, TaskReply> {
     })
 }
 
-fn launch(setup: &Setup, cwd: &str, limits: &[Limit]) -> Launch {
-    Launch {
+fn launch(setup: &HostSetup, cwd: &str, limits: &[SandboxLimit]) -> HostLaunch {
+    HostLaunch {
         program: setup.program.clone(),
         args: setup.args.iter().cloned().chain(settings::arguments(cwd, limits)).collect(),
-        ..Launch::default()
+        ..HostLaunch::default()
     }
 }
 
 /// The pictures that its models look at.
 const IMAGES: &[&str] = &["image/png", "image/jpeg", "image/gif", "image/webp"];
-const LARGEST_IMAGE: usize = 3 << 20;
+const MAX_IMAGE: usize = 3 << 20;
 
 fn takes(attachment: &Attachment) -> bool {
-    let is_small = attachment.bytes().is_some_and(|bytes| bytes.len() <= LARGEST_IMAGE);
+    let is_small = attachment.bytes().is_some_and(|bytes| bytes.len() <= MAX_IMAGE);
     is_small && IMAGES.contains(&attachment.kind().as_str())
 }
 
-async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
+async fn execute(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
     let attached = attachment::of(&job)?;
-    let text = job.words(&attached)?;
+    let text = job.task_text(&attached)?;
     let limits = limits::agreed(&setup, &job)?;
-    let given = attachment::give(&job, &text, attached, takes)?;
+    let given = attachment::prepare(&job, &text, attached, takes)?;
     let folder = job.folder()?;
     let cwd = named(&folder)?;
-    let turn = Turn::begin(&setup.label, &job);
-    let mut process = Process::start(&launch(&setup, cwd, &limits), &job).await?;
-    let mut conversation = Conversation::with(&mut process, turn, &folder, &limits);
+    let turn = HostTurn::begin(&setup.label, &job);
+    let mut process = HostProcess::start(&launch(&setup, cwd, &limits), &job).await?;
+    let mut conversation = CodexConversation::with(&mut process, turn, &folder, &limits);
     let verdict = tokio::select! {
         biased;
-        verdict = talk(&mut conversation, &process, &setup, &job, cwd, &limits, &given) => verdict,
-        () = job.stop.cancelled() => Verdict::Stopped,
+        verdict = converse(&mut conversation, &process, &setup, &job, cwd, &limits, &given) => verdict,
+        () = job.stop.cancelled() => TurnVerdict::Stopped,
     };
     if verdict.cuts_short() {
-        conversation.halt().await;
+        conversation.interrupt_turn().await;
     }
     let turn = conversation.close().finish();
     let ended = process.end_after(&verdict, &setup.memory).await;
@@ -123,17 +123,17 @@ async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
 }
 
 /// Has Codex do the task. May be dropped at any await.
-async fn talk(
-    conversation: &mut Conversation<'_>,
-    process: &Process,
-    setup: &Setup,
-    job: &Job,
+async fn converse(
+    conversation: &mut CodexConversation<'_>,
+    process: &HostProcess,
+    setup: &HostSetup,
+    job: &DriverRun,
     cwd: &str,
-    limits: &[Limit],
-    given: &Given,
-) -> Verdict {
+    limits: &[SandboxLimit],
+    given: &PreparedTask,
+) -> TurnVerdict {
     let work = async {
-        let home = conversation.greet().await?;
+        let home = conversation.initialize().await?;
         if let Some(home) = home.filter(|home| is_temporary(Path::new(home), job)) {
             let warning = format!(
                 "Codex keeps its things in `{home}`, a temporary folder, and makes no programs for its sandbox there: \
@@ -143,19 +143,19 @@ async fn talk(
         }
         let conversation_id = job.task.conversation_id;
         // An earlier thread does not tell which commands want out of the sandbox, so limits need a new one.
-        let remembers = limits.is_empty() && setup.memory != Memory::Stateless;
+        let remembers = limits.is_empty() && setup.memory != HostMemory::Stateless;
         let earlier = setup.memory.recall(setup, conversation_id).filter(|_| remembers);
         let programs = programs(process);
         let programs: Vec<&Path> = programs.iter().map(PathBuf::as_path).collect();
-        let opening = Opening {
+        let opening = ThreadOptions {
             cwd,
             instructions: prompt::system(job),
             config: settings::config(job.task.mcp.as_ref(), limits, &programs),
-            keeping: if remembers { Keeping::Thread(earlier.as_deref()) } else { Keeping::Nothing },
+            keeping: if remembers { ThreadPersistence::Thread(earlier.as_deref()) } else { ThreadPersistence::Nothing },
         };
         let thread = conversation.open(&opening).await?;
         if remembers {
-            setup.memory.note(setup, conversation_id, &thread);
+            setup.memory.remember(setup, conversation_id, &thread);
         }
         conversation.work(&thread, &given.task, &given.native).await
     };
@@ -163,7 +163,7 @@ async fn talk(
 }
 
 /// The folders of Codex's own programs: it starts itself inside of its sandbox.
-fn programs(process: &Process) -> Vec<PathBuf> {
+fn programs(process: &HostProcess) -> Vec<PathBuf> {
     let is_codex = |program: &PathBuf| {
         program.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("codex"))
     };
@@ -171,7 +171,7 @@ fn programs(process: &Process) -> Vec<PathBuf> {
     programs.filter_map(|program| Some(program.parent()?.to_owned())).collect()
 }
 
-fn is_temporary(folder: &Path, job: &Job) -> bool {
+fn is_temporary(folder: &Path, job: &DriverRun) -> bool {
     let own = job.environment.pairs().find(|(name, _)| *name == "TMPDIR").map(|(_, value)| PathBuf::from(value));
     [Some(PathBuf::from("/tmp")), own].into_iter().flatten().any(|temporary| folder.starts_with(temporary))
 }

@@ -3,10 +3,10 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
-use attache_protocol::{Json, wire::adapter::Tools};
+use attache_protocol::{Json, wire::adapter::RunTools};
 use serde::Serialize;
 
-use crate::{Limit, host::TOOLS};
+use crate::{SandboxLimit, host::TOOLS_SERVER};
 
 /// The name of the limits of a run.
 pub(super) const PROFILE: &str = "attache_run";
@@ -33,17 +33,17 @@ const ALWAYS: &[&str] = &[
 
 /// Configuration of one thread. It holds a secret, and so it has no way to be printed.
 #[derive(Default, Serialize)]
-struct Config<'a> {
+struct CodexConfig<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    mcp_servers: BTreeMap<&'static str, Server<'a>>,
+    mcp_servers: BTreeMap<&'static str, CodexMcpServer<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     default_permissions: Option<&'static str>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    permissions: BTreeMap<&'static str, Permissions>,
+    permissions: BTreeMap<&'static str, CodexPermissionProfile>,
 }
 
 #[derive(Serialize)]
-struct Server<'a> {
+struct CodexMcpServer<'a> {
     url: &'a str,
     /// With the token: in no variable and on no command line, where other programs of this device could read it.
     http_headers: BTreeMap<&'static str, String>,
@@ -52,32 +52,32 @@ struct Server<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Permissions {
-    filesystem: BTreeMap<String, Access>,
-    network: Network,
+struct CodexPermissionProfile {
+    filesystem: BTreeMap<String, CodexFileAccess>,
+    network: CodexNetworkAccess,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Access {
+enum CodexFileAccess {
     Whole(&'static str),
     Below(BTreeMap<&'static str, &'static str>),
 }
 
 #[derive(Debug, Serialize)]
-struct Network {
+struct CodexNetworkAccess {
     enabled: bool,
 }
 
 /// The arguments of `codex` after those of the setup.
-pub(super) fn arguments(cwd: &str, limits: &[Limit]) -> Vec<OsString> {
+pub(super) fn arguments(cwd: &str, limits: &[SandboxLimit]) -> Vec<OsString> {
     let key = Json::of(cwd);
     let untrusted = format!("projects={{{}={{trust_level=\"untrusted\"}}}}", key.get());
     let limiting = limits.iter().flat_map(|limit| match limit {
-        Limit::NoExec => ["features.shell_tool=false", "features.unified_exec=false"].as_slice(),
+        SandboxLimit::NoExec => ["features.shell_tool=false", "features.unified_exec=false"].as_slice(),
         // It reads pictures itself, outside of the sandbox.
-        Limit::CwdOnly => &["features.view_image=false"],
-        Limit::NoNetwork => &["web_search=\"disabled\""],
+        SandboxLimit::CwdOnly => &["features.view_image=false"],
+        SandboxLimit::NoNetwork => &["web_search=\"disabled\""],
     });
     let settings = ALWAYS.iter().chain(limiting).map(|setting| (*setting).to_owned());
     let settings = settings.chain([untrusted]).flat_map(|setting| ["-c".to_owned(), setting]);
@@ -85,16 +85,16 @@ pub(super) fn arguments(cwd: &str, limits: &[Limit]) -> Vec<OsString> {
 }
 
 /// Whether the sandbox of a run is made for its limits.
-pub(super) fn is_confined(limits: &[Limit]) -> bool {
-    limits.iter().any(|limit| matches!(limit, Limit::CwdOnly | Limit::NoNetwork))
+pub(super) fn is_confined(limits: &[SandboxLimit]) -> bool {
+    limits.iter().any(|limit| matches!(limit, SandboxLimit::CwdOnly | SandboxLimit::NoNetwork))
 }
 
 /// Configuration that goes with the thread: our tools, and the limits. `programs` are the folders that Codex needs to start
 /// itself inside of the sandbox.
-pub(super) fn config(tools: Option<&Tools>, limits: &[Limit], programs: &[&Path]) -> Json {
-    let mut config = Config {
-        mcp_servers: tools.map(|tools| (TOOLS, Server::of(tools))).into_iter().collect(),
-        ..Config::default()
+pub(super) fn config(tools: Option<&RunTools>, limits: &[SandboxLimit], programs: &[&Path]) -> Json {
+    let mut config = CodexConfig {
+        mcp_servers: tools.map(|tools| (TOOLS_SERVER, CodexMcpServer::of(tools))).into_iter().collect(),
+        ..CodexConfig::default()
     };
     if is_confined(limits) {
         config.default_permissions = Some(PROFILE);
@@ -103,22 +103,26 @@ pub(super) fn config(tools: Option<&Tools>, limits: &[Limit], programs: &[&Path]
     Json::of(&config)
 }
 
-fn permissions(limits: &[Limit], programs: &[&Path]) -> Permissions {
-    let mut filesystem = BTreeMap::from([(":project_roots".to_owned(), Access::Below([(".", "write")].into()))]);
-    if limits.contains(&Limit::CwdOnly) {
-        filesystem.insert(":minimal".to_owned(), Access::Whole("read"));
-        filesystem.extend(programs.iter().map(|folder| (folder.display().to_string(), Access::Whole("read"))));
+fn permissions(limits: &[SandboxLimit], programs: &[&Path]) -> CodexPermissionProfile {
+    let mut filesystem =
+        BTreeMap::from([(":project_roots".to_owned(), CodexFileAccess::Below([(".", "write")].into()))]);
+    if limits.contains(&SandboxLimit::CwdOnly) {
+        filesystem.insert(":minimal".to_owned(), CodexFileAccess::Whole("read"));
+        filesystem.extend(programs.iter().map(|folder| (folder.display().to_string(), CodexFileAccess::Whole("read"))));
     } else {
         let usual = [(":root", "read"), (":slash_tmp", "write"), (":tmpdir", "write")];
-        filesystem.extend(usual.map(|(path, access)| (path.to_owned(), Access::Whole(access))));
+        filesystem.extend(usual.map(|(path, access)| (path.to_owned(), CodexFileAccess::Whole(access))));
     }
-    Permissions { filesystem, network: Network { enabled: !limits.contains(&Limit::NoNetwork) } }
+    CodexPermissionProfile {
+        filesystem,
+        network: CodexNetworkAccess { enabled: !limits.contains(&SandboxLimit::NoNetwork) },
+    }
 }
 
-// === impl Server ===
+// === impl CodexMcpServer ===
 
-impl<'a> Server<'a> {
-    fn of(tools: &'a Tools) -> Self {
+impl<'a> CodexMcpServer<'a> {
+    fn of(tools: &'a RunTools) -> Self {
         let http_headers = BTreeMap::from([("Authorization", format!("Bearer {}", tools.token))]);
         Self { url: &tools.url, http_headers, default_tools_approval_mode: "approve" }
     }
@@ -138,18 +142,18 @@ mod tests {
 
     #[test]
     fn the_token_goes_with_the_thread() {
-        let tools = Tools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "sesame".to_owned() };
+        let tools = RunTools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "sesame".to_owned() };
         let expected = r#"{"mcp_servers":{"attache_run":{"url":"http://127.0.0.1:1/mcp","http_headers":{"Authorization":"Bearer sesame"},"default_tools_approval_mode":"approve"}}}"#;
         assert_eq!(config(Some(&tools), &[], &[]).get(), expected);
-        assert_eq!(config(None, &[Limit::NoExec], &[]).get(), "{}");
+        assert_eq!(config(None, &[SandboxLimit::NoExec], &[]).get(), "{}");
     }
 
     #[test]
     fn limits_are_a_sandbox() {
         let folder = Path::new("/opt/codex/bin");
         let expected = r#"{"default_permissions":"attache_run","permissions":{"attache_run":{"filesystem":{"/opt/codex/bin":"read",":minimal":"read",":project_roots":{".":"write"}},"network":{"enabled":true}}}}"#;
-        assert_eq!(config(None, &[Limit::CwdOnly], &[folder]).get(), expected);
+        assert_eq!(config(None, &[SandboxLimit::CwdOnly], &[folder]).get(), expected);
         let expected = r#"{"default_permissions":"attache_run","permissions":{"attache_run":{"filesystem":{":project_roots":{".":"write"},":root":"read",":slash_tmp":"write",":tmpdir":"write"},"network":{"enabled":false}}}}"#;
-        assert_eq!(config(None, &[Limit::NoNetwork], &[folder]).get(), expected);
+        assert_eq!(config(None, &[SandboxLimit::NoNetwork], &[folder]).get(), expected);
     }
 }

@@ -2,23 +2,23 @@
 
 use attache_protocol::{
     Json,
-    wire::a2a::{Content, Part},
+    wire::a2a::{Part, PartContent},
 };
 
 /// What a task does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Behaviour {
+pub(super) enum ConformanceBehaviour {
     Complete,
     /// Without a word.
     CompleteQuietly,
     /// Answers with a message instead of a task.
     Message,
     /// Completes with this in its result.
-    Make(Made),
+    Make(ConformanceOutput),
     /// Shows this while it works, then completes.
-    Stream(Made),
+    Stream(ConformanceOutput),
     /// The same, piece by piece.
-    StreamPieces(&'static [Made]),
+    StreamPieces(&'static [ConformanceOutput]),
     /// Works for twice the kit's time-out.
     Linger,
     /// Works for the kit's time-out, and has something to show for it.
@@ -36,7 +36,7 @@ pub(super) enum Behaviour {
 
 /// What a task makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum ConformanceOutput {
     Text,
     File,
     FileUrl,
@@ -52,35 +52,45 @@ pub(super) enum Made {
     LongRunning,
 }
 
-const NAMES: &[(&str, Behaviour)] = &[
-    ("tck-complete-task", Behaviour::Complete),
-    ("tck-artifact-text", Behaviour::Make(Made::Text)),
-    ("tck-artifact-file", Behaviour::Make(Made::File)),
-    ("tck-artifact-file-url", Behaviour::Make(Made::FileUrl)),
-    ("tck-artifact-data", Behaviour::Make(Made::Data)),
-    ("tck-message-response", Behaviour::Message),
-    ("tck-input-required", Behaviour::AskOnce),
-    ("tck-auth-required", Behaviour::AskPermission),
-    ("tck-reject-task", Behaviour::Reject),
-    ("tck-task-failure", Behaviour::Fail),
-    ("tck-multi-turn", Behaviour::AskUntilDone),
-    ("tck-cancel", Behaviour::UntilCancelled),
-    ("tck-long-running", Behaviour::TakeTime),
-    ("test-resubscribe-message-id", Behaviour::Linger),
-    ("tck-stream-001", Behaviour::Stream(Made::StreamHello)),
-    ("tck-stream-002", Behaviour::CompleteQuietly),
-    ("tck-stream-003", Behaviour::Stream(Made::StreamLifecycle)),
-    ("tck-stream-ordering-001", Behaviour::Stream(Made::StreamOrdered)),
-    ("tck-stream-artifact-text", Behaviour::Stream(Made::StreamText)),
-    ("tck-stream-artifact-file", Behaviour::Stream(Made::File)),
-    ("tck-stream-artifact-chunked", Behaviour::StreamPieces(&[Made::First, Made::Last])),
-    ("tck-stream-basic", Behaviour::Stream(Made::StreamBasic)),
-    ("tck-stream-chunked", Behaviour::StreamPieces(&[Made::First, Made::Middle, Made::Last])),
+const NAMES: &[(&str, ConformanceBehaviour)] = &[
+    ("tck-complete-task", ConformanceBehaviour::Complete),
+    ("tck-artifact-text", ConformanceBehaviour::Make(ConformanceOutput::Text)),
+    ("tck-artifact-file", ConformanceBehaviour::Make(ConformanceOutput::File)),
+    ("tck-artifact-file-url", ConformanceBehaviour::Make(ConformanceOutput::FileUrl)),
+    ("tck-artifact-data", ConformanceBehaviour::Make(ConformanceOutput::Data)),
+    ("tck-message-response", ConformanceBehaviour::Message),
+    ("tck-input-required", ConformanceBehaviour::AskOnce),
+    ("tck-auth-required", ConformanceBehaviour::AskPermission),
+    ("tck-reject-task", ConformanceBehaviour::Reject),
+    ("tck-task-failure", ConformanceBehaviour::Fail),
+    ("tck-multi-turn", ConformanceBehaviour::AskUntilDone),
+    ("tck-cancel", ConformanceBehaviour::UntilCancelled),
+    ("tck-long-running", ConformanceBehaviour::TakeTime),
+    ("test-resubscribe-message-id", ConformanceBehaviour::Linger),
+    ("tck-stream-001", ConformanceBehaviour::Stream(ConformanceOutput::StreamHello)),
+    ("tck-stream-002", ConformanceBehaviour::CompleteQuietly),
+    ("tck-stream-003", ConformanceBehaviour::Stream(ConformanceOutput::StreamLifecycle)),
+    ("tck-stream-ordering-001", ConformanceBehaviour::Stream(ConformanceOutput::StreamOrdered)),
+    ("tck-stream-artifact-text", ConformanceBehaviour::Stream(ConformanceOutput::StreamText)),
+    ("tck-stream-artifact-file", ConformanceBehaviour::Stream(ConformanceOutput::File)),
+    (
+        "tck-stream-artifact-chunked",
+        ConformanceBehaviour::StreamPieces(&[ConformanceOutput::First, ConformanceOutput::Last]),
+    ),
+    ("tck-stream-basic", ConformanceBehaviour::Stream(ConformanceOutput::StreamBasic)),
+    (
+        "tck-stream-chunked",
+        ConformanceBehaviour::StreamPieces(&[
+            ConformanceOutput::First,
+            ConformanceOutput::Middle,
+            ConformanceOutput::Last,
+        ]),
+    ),
 ];
 
-// === impl Behaviour ===
+// === impl ConformanceBehaviour ===
 
-impl Behaviour {
+impl ConformanceBehaviour {
     /// The behaviour whose name the text begins with; of several the one with the longest name.
     pub(super) fn named(text: &str) -> Option<Self> {
         let text = text.trim_start();
@@ -89,9 +99,9 @@ impl Behaviour {
     }
 }
 
-// === impl Made ===
+// === impl ConformanceOutput ===
 
-impl Made {
+impl ConformanceOutput {
     /// Pieces of one thing share it.
     pub(super) const fn id(self) -> &'static str {
         match self {
@@ -115,8 +125,8 @@ impl Made {
         };
         match self {
             // "tck" in base64.
-            Self::File => file(Content::Raw("dGNr".to_owned())),
-            Self::FileUrl => file(Content::Url("https://example.com/output.txt".to_owned())),
+            Self::File => file(PartContent::Raw("dGNr".to_owned())),
+            Self::FileUrl => file(PartContent::Url("https://example.com/output.txt".to_owned())),
             Self::Data => {
                 Part::data(Json::from_text(r#"{"key":"value","count":42}"#).expect("it is written as JSON above"))
             }

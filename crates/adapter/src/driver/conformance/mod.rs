@@ -7,29 +7,29 @@ use std::time::Duration;
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{Content, Message, Part},
-        adapter::{ArtifactChange, Host, PermissionAsked, TaskOutput, TaskReply},
+        a2a::{Message, Part, PartContent},
+        adapter::{AdapterPermissionRequest, ArtifactChange, HostInfo, TaskOutput, TaskReply},
         run::{OutputArtifact, OutputMessage, OutputReply},
     },
 };
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde::Deserialize;
 
-use self::behaviour::{Behaviour, Made};
-use super::{Driver, Job};
+use self::behaviour::{ConformanceBehaviour, ConformanceOutput};
+use super::{Driver, DriverRun};
 
 /// Behaves as the kits ask, for callers of A2A 1.0 and 0.3.
 #[derive(Debug, Clone)]
-pub struct Conformance {
+pub struct ConformanceDriver {
     /// What the kits call `TCK_STREAMING_TIMEOUT`: how long something takes that takes a while.
     pub streaming_timeout: Duration,
     /// How long a question waits for the kit, which leaves most of them open for ever.
-    pub patience: Duration,
+    pub answer_timeout: Duration,
 }
 
 /// What the hub hands over for a call by A2A; a plain task has the text alone.
 #[derive(Debug, Default, Deserialize)]
-struct Input {
+struct ConformanceInput {
     #[serde(default)]
     text: Option<String>,
     #[serde(default)]
@@ -39,40 +39,40 @@ struct Input {
 }
 
 /// One task of a kit.
-struct Play {
-    job: Job,
-    pace: Conformance,
+struct ConformanceTask {
+    job: DriverRun,
+    pace: ConformanceDriver,
 }
 
 /// What the caller said when it was asked.
-struct Answer {
-    named: Option<Behaviour>,
+struct ConformanceAnswer {
+    named: Option<ConformanceBehaviour>,
     text: String,
 }
 
 const GREETING: &str = "Hello from TCK";
-const ASKED: &str = "More input is needed.";
+const INPUT_PROMPT: &str = "More input is needed.";
 const DONE: &str = "done";
 
-// === impl Conformance ===
+// === impl ConformanceDriver ===
 
-impl Default for Conformance {
+impl Default for ConformanceDriver {
     fn default() -> Self {
-        Self { streaming_timeout: Duration::from_secs(2), patience: Duration::from_secs(120) }
+        Self { streaming_timeout: Duration::from_secs(2), answer_timeout: Duration::from_secs(120) }
     }
 }
 
-impl Driver for Conformance {
-    fn host(&self) -> Host {
-        Host { kind: "conformance".to_owned(), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
+impl Driver for ConformanceDriver {
+    fn host(&self) -> HostInfo {
+        HostInfo { kind: "conformance".to_owned(), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
     }
 
-    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        let play = Play { job, pace: self.clone() };
+    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
+        let play = ConformanceTask { job, pace: self.clone() };
         async move {
             let stop = play.job.stop.clone();
             tokio::select! {
-                reply = play.perform() => reply,
+                reply = play.run_behaviour() => reply,
                 () = stop.cancelled() => TaskReply::failed("cancelled", "the task was stopped"),
             }
         }
@@ -80,44 +80,44 @@ impl Driver for Conformance {
     }
 }
 
-// === impl Input ===
+// === impl ConformanceInput ===
 
-impl Input {
+impl ConformanceInput {
     fn read(input: &Json) -> Self {
         input.parse().unwrap_or_default()
     }
 
     /// By the message's id, else by its first words, else by the version.
-    fn behaviour(&self) -> Behaviour {
+    fn behaviour(&self) -> ConformanceBehaviour {
         let message = self.message.as_ref().and_then(|message| message.parse::<Message>().ok());
-        let by_id = message.as_ref().and_then(|message| Behaviour::named(&message.message_id));
+        let by_id = message.as_ref().and_then(|message| ConformanceBehaviour::named(&message.message_id));
         let said = message.as_ref().and_then(|message| first_text(&message.parts)).or(self.text.as_deref());
-        let by_text = || said.and_then(Behaviour::named);
+        let by_text = || said.and_then(ConformanceBehaviour::named);
         by_id.or_else(by_text).unwrap_or(match self.a2a_version.as_deref() {
-            Some("0.3") => Behaviour::KeepAsking,
-            _ => Behaviour::Complete,
+            Some("0.3") => ConformanceBehaviour::KeepAsking,
+            _ => ConformanceBehaviour::Complete,
         })
     }
 }
 
 fn first_text(parts: &[Part]) -> Option<&str> {
     parts.iter().find_map(|part| match &part.content {
-        Content::Text(text) => Some(text.as_str()),
-        Content::Raw(_) | Content::Url(_) | Content::Data(_) => None,
+        PartContent::Text(text) => Some(text.as_str()),
+        PartContent::Raw(_) | PartContent::Url(_) | PartContent::Data(_) => None,
     })
 }
 
-// === impl Play ===
+// === impl ConformanceTask ===
 
-impl Play {
-    async fn perform(&self) -> TaskReply {
-        match Input::read(&self.job.task.input).behaviour() {
-            Behaviour::Complete => say(GREETING),
-            Behaviour::CompleteQuietly => done(TaskOutput::default()),
-            Behaviour::Message => {
-                done(TaskOutput { reply: Some(OutputReply::Message), ..said("Direct message response") })
+impl ConformanceTask {
+    async fn run_behaviour(&self) -> TaskReply {
+        match ConformanceInput::read(&self.job.task.input).behaviour() {
+            ConformanceBehaviour::Complete => completed_with(GREETING),
+            ConformanceBehaviour::CompleteQuietly => done(TaskOutput::default()),
+            ConformanceBehaviour::Message => {
+                done(TaskOutput { reply: Some(OutputReply::Message), ..text_output("Direct message response") })
             }
-            Behaviour::Make(made) => {
+            ConformanceBehaviour::Make(made) => {
                 let artifact = OutputArtifact {
                     artifact_id: Some(made.id().to_owned()),
                     name: Some(made.name().to_owned()),
@@ -125,36 +125,38 @@ impl Play {
                 };
                 done(TaskOutput { artifacts: vec![artifact], ..TaskOutput::default() })
             }
-            Behaviour::Stream(made) => {
+            ConformanceBehaviour::Stream(made) => {
                 self.show(made, false, true);
                 done(TaskOutput::default())
             }
-            Behaviour::StreamPieces(pieces) => {
+            ConformanceBehaviour::StreamPieces(pieces) => {
                 for (place, made) in pieces.iter().enumerate() {
                     self.show(*made, place > 0, place + 1 == pieces.len());
                 }
                 done(TaskOutput::default())
             }
-            Behaviour::Linger => {
+            ConformanceBehaviour::Linger => {
                 tokio::time::sleep(self.pace.streaming_timeout * 2).await;
                 done(TaskOutput::default())
             }
-            Behaviour::TakeTime => {
+            ConformanceBehaviour::TakeTime => {
                 tokio::time::sleep(self.pace.streaming_timeout).await;
-                self.show(Made::LongRunning, false, true);
-                say("The long task is done.")
+                self.show(ConformanceOutput::LongRunning, false, true);
+                completed_with("The long task is done.")
             }
-            Behaviour::UntilCancelled => std::future::pending().await,
-            Behaviour::AskOnce => self.ask_until(|_| true).await,
-            Behaviour::AskUntilDone => self.ask_until(|text| text.to_ascii_lowercase().starts_with(DONE)).await,
-            Behaviour::KeepAsking => self.keep_asking().await,
-            Behaviour::AskPermission => self.ask_permission().await,
-            Behaviour::Reject => TaskReply::failed("rejected", "rejected"),
-            Behaviour::Fail => TaskReply::failed("task_failed", "The task failed, as it was told to."),
+            ConformanceBehaviour::UntilCancelled => std::future::pending().await,
+            ConformanceBehaviour::AskOnce => self.ask_until(|_| true).await,
+            ConformanceBehaviour::AskUntilDone => {
+                self.ask_until(|text| text.to_ascii_lowercase().starts_with(DONE)).await
+            }
+            ConformanceBehaviour::KeepAsking => self.keep_asking().await,
+            ConformanceBehaviour::AskPermission => self.ask_permission().await,
+            ConformanceBehaviour::Reject => TaskReply::failed("rejected", "rejected"),
+            ConformanceBehaviour::Fail => TaskReply::failed("task_failed", "The task failed, as it was told to."),
         }
     }
 
-    fn show(&self, made: Made, append: bool, last_chunk: bool) {
+    fn show(&self, made: ConformanceOutput, append: bool, last_chunk: bool) {
         self.job.events.artifact(&ArtifactChange {
             artifact_id: made.id().to_owned(),
             name: Some(made.name().to_owned()),
@@ -167,12 +169,12 @@ impl Play {
     /// Asks for input until the answer is enough. An answer that names another behaviour is followed.
     async fn ask_until(&self, enough: impl Fn(&str) -> bool) -> TaskReply {
         loop {
-            let Some(Answer { named, text }) = self.ask().await else { return self.nobody_answered() };
+            let Some(ConformanceAnswer { named, text }) = self.ask().await else { return self.nobody_answered() };
             match named {
-                Some(Behaviour::AskOnce | Behaviour::AskUntilDone) => {}
-                Some(Behaviour::Reject) => return TaskReply::failed("rejected", "rejected"),
-                Some(_) => return say(GREETING),
-                None if enough(&text) => return say(GREETING),
+                Some(ConformanceBehaviour::AskOnce | ConformanceBehaviour::AskUntilDone) => {}
+                Some(ConformanceBehaviour::Reject) => return TaskReply::failed("rejected", "rejected"),
+                Some(_) => return completed_with(GREETING),
+                None if enough(&text) => return completed_with(GREETING),
                 None => {}
             }
         }
@@ -188,41 +190,42 @@ impl Play {
         }
     }
 
-    async fn ask(&self) -> Option<Answer> {
-        let given = tokio::time::timeout(self.pace.patience, self.job.asker.message(ASKED, None)).await.ok()??;
+    async fn ask(&self) -> Option<ConformanceAnswer> {
+        let given =
+            tokio::time::timeout(self.pace.answer_timeout, self.job.asker.message(INPUT_PROMPT, None)).await.ok()??;
         let parts: Vec<Part> = given.parts.parse().unwrap_or_default();
         let text = first_text(&parts).unwrap_or_default().trim().to_owned();
         let message = given.message.and_then(|message| message.parse::<Message>().ok());
-        let by_id = message.and_then(|message| Behaviour::named(&message.message_id));
-        Some(Answer { named: by_id.or_else(|| Behaviour::named(&text)), text })
+        let by_id = message.and_then(|message| ConformanceBehaviour::named(&message.message_id));
+        Some(ConformanceAnswer { named: by_id.or_else(|| ConformanceBehaviour::named(&text)), text })
     }
 
     fn nobody_answered(&self) -> TaskReply {
-        let message = format!("nobody answered within {} seconds", self.pace.patience.as_secs());
+        let message = format!("nobody answered within {} seconds", self.pace.answer_timeout.as_secs());
         TaskReply::failed("task_failed", message)
     }
 
     async fn ask_permission(&self) -> TaskReply {
-        let asked = PermissionAsked {
+        let asked = AdapterPermissionRequest {
             reason: Some("The kit asks for a task that waits for an authorization.".to_owned()),
             risk: Some("low".to_owned()),
-            ..PermissionAsked::new("tck", "conformance", Json::empty_object())
+            ..AdapterPermissionRequest::new("tck", "conformance", Json::empty_object())
         };
-        match tokio::time::timeout(self.pace.patience, self.job.asker.permission(&asked)).await {
-            Ok(Some(given)) if given.approved => say(GREETING),
+        match tokio::time::timeout(self.pace.answer_timeout, self.job.asker.permission(&asked)).await {
+            Ok(Some(given)) if given.approved => completed_with(GREETING),
             Ok(_) => TaskReply::failed("permission_denied", "the permission was denied"),
             Err(_) => self.nobody_answered(),
         }
     }
 }
 
-fn said(text: &str) -> TaskOutput {
+fn text_output(text: &str) -> TaskOutput {
     let message = OutputMessage { parts: vec![Part::text(text)] };
     TaskOutput { text: text.to_owned(), message: Some(message), ..TaskOutput::default() }
 }
 
-fn say(text: &str) -> TaskReply {
-    done(said(text))
+fn completed_with(text: &str) -> TaskReply {
+    done(text_output(text))
 }
 
 fn done(output: TaskOutput) -> TaskReply {
@@ -233,11 +236,11 @@ fn done(output: TaskOutput) -> TaskReply {
 mod tests {
     use super::*;
 
-    fn picked(input: &str) -> Behaviour {
-        Input::read(&Json::from_text(input).unwrap()).behaviour()
+    fn picked(input: &str) -> ConformanceBehaviour {
+        ConformanceInput::read(&Json::from_text(input).unwrap()).behaviour()
     }
 
-    fn message(id: &str, text: &str, version: &str) -> Behaviour {
+    fn message(id: &str, text: &str, version: &str) -> ConformanceBehaviour {
         picked(&format!(
             r#"{{"text":"{text}","a2a_version":"{version}","message":{{"messageId":"{id}","role":"ROLE_USER","parts":[{{"text":"{text}"}}]}}}}"#
         ))
@@ -245,15 +248,18 @@ mod tests {
 
     #[test]
     fn the_id_counts_before_the_text_and_the_longest_name_before_a_shorter_one() {
-        assert_eq!(message("tck-artifact-file-url-1f", "x", "1.0"), Behaviour::Make(Made::FileUrl));
-        assert_eq!(message("tck-artifact-file-1f", "x", "1.0"), Behaviour::Make(Made::File));
-        assert_eq!(message("tck-reject-task-1f", "tck-cancel now", "1.0"), Behaviour::Reject);
-        assert_eq!(message("0b6c", "tck-multi-turn start", "1.0"), Behaviour::AskUntilDone);
-        assert_eq!(message("test-resubscribe-message-id-7", "x", "0.3"), Behaviour::Linger);
-        assert_eq!(message("0b6c", "x", "1.0"), Behaviour::Complete);
-        assert_eq!(message("0b6c", "x", "0.3"), Behaviour::KeepAsking);
-        assert_eq!(picked(r#"{"text":" tck-task-failure "}"#), Behaviour::Fail);
-        assert_eq!(picked(r#"{"text":"x"}"#), Behaviour::Complete);
-        assert_eq!(picked(r#""odd""#), Behaviour::Complete);
+        assert_eq!(
+            message("tck-artifact-file-url-1f", "x", "1.0"),
+            ConformanceBehaviour::Make(ConformanceOutput::FileUrl)
+        );
+        assert_eq!(message("tck-artifact-file-1f", "x", "1.0"), ConformanceBehaviour::Make(ConformanceOutput::File));
+        assert_eq!(message("tck-reject-task-1f", "tck-cancel now", "1.0"), ConformanceBehaviour::Reject);
+        assert_eq!(message("0b6c", "tck-multi-turn start", "1.0"), ConformanceBehaviour::AskUntilDone);
+        assert_eq!(message("test-resubscribe-message-id-7", "x", "0.3"), ConformanceBehaviour::Linger);
+        assert_eq!(message("0b6c", "x", "1.0"), ConformanceBehaviour::Complete);
+        assert_eq!(message("0b6c", "x", "0.3"), ConformanceBehaviour::KeepAsking);
+        assert_eq!(picked(r#"{"text":" tck-task-failure "}"#), ConformanceBehaviour::Fail);
+        assert_eq!(picked(r#"{"text":"x"}"#), ConformanceBehaviour::Complete);
+        assert_eq!(picked(r#""odd""#), ConformanceBehaviour::Complete);
     }
 }

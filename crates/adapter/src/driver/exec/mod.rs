@@ -2,29 +2,29 @@
 //!
 //! Such a program asks nobody: what it may do is settled by its arguments.
 
-mod heard;
+mod output_reader;
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
 
-use attache_protocol::wire::adapter::{Host, TaskReply};
+use attache_protocol::wire::adapter::{HostInfo, TaskReply};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
-use self::heard::Heard;
-use super::{Driver, Job, settled};
+use self::output_reader::ExecOutputReader;
+use super::{Driver, DriverRun, reply_either_way};
 use crate::{
     attachment,
-    host::{Launch, Limit, Process, Setup, Turn, Verdict, limits, outage, outcome, prompt},
-    preset::ExecShape,
-    process::{self, LINGER},
-    scratch::{self, Scratch},
+    host::{HostLaunch, HostProcess, HostSetup, HostTurn, SandboxLimit, TurnVerdict, limits, outage, outcome, prompt},
+    preset::ExecOutputRules,
+    process::{self, PIPE_DRAIN_TIMEOUT},
+    scratch::{self, ScratchFolder},
 };
 
 #[derive(Debug, Clone)]
-pub struct Exec {
-    setup: Setup,
-    shape: ExecShape,
-    limits: BTreeMap<Limit, Vec<String>>,
+pub struct ExecDriver {
+    setup: HostSetup,
+    shape: ExecOutputRules,
+    limits: BTreeMap<SandboxLimit, Vec<String>>,
     budget: Vec<String>,
 }
 
@@ -40,24 +40,24 @@ mod place {
 }
 
 /// How long a program may take to end after an interrupt.
-const FAREWELL: Duration = Duration::from_millis(700);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// How long it may take after it has closed its output.
-const END: Duration = Duration::from_millis(300);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A file about usage that is longer is none.
-const LONGEST_USAGE: u64 = 256 * 1024;
+const MAX_USAGE_FILE: u64 = 256 * 1024;
 
-// === impl Exec ===
+// === impl ExecDriver ===
 
-impl Exec {
-    pub const fn new(setup: Setup, shape: ExecShape) -> Self {
+impl ExecDriver {
+    pub const fn new(setup: HostSetup, shape: ExecOutputRules) -> Self {
         Self { setup, shape, limits: BTreeMap::new(), budget: Vec::new() }
     }
 
     /// The arguments by which the program is told to keep a limit.
     #[must_use]
-    pub fn with_limits(mut self, limits: BTreeMap<Limit, Vec<String>>) -> Self {
+    pub fn with_limits(mut self, limits: BTreeMap<SandboxLimit, Vec<String>>) -> Self {
         self.setup.enforces.extend(limits.keys());
         self.limits = limits;
         self
@@ -71,7 +71,7 @@ impl Exec {
     }
 
     /// What to start, and what of the task goes to its standard input.
-    fn launch(&self, asked: &Asked<'_>) -> Result<(Launch, Option<String>), TaskReply> {
+    fn launch(&self, asked: &ExecArguments<'_>) -> Result<(HostLaunch, Option<String>), TaskReply> {
         let (program, mut args) = (self.setup.program.clone(), self.setup.args.clone());
         let kept = asked.limits.iter().filter_map(|limit| self.limits.get(limit)).flatten();
         args.extend(kept.map(OsString::from));
@@ -91,27 +91,27 @@ impl Exec {
             }
         };
         args.iter_mut().for_each(fill);
-        let launch = Launch { program, args, ..Launch::default() };
+        let launch = HostLaunch { program, args, ..HostLaunch::default() };
         Ok((launch, (!is_argument).then(|| asked.prompt.to_owned())))
     }
 }
 
 /// What a run puts into the arguments.
 #[derive(Debug)]
-struct Asked<'a> {
+struct ExecArguments<'a> {
     prompt: &'a str,
     cwd: &'a Path,
     usage_file: &'a Path,
-    limits: &'a [Limit],
+    limits: &'a [SandboxLimit],
     cost_usd: Option<f64>,
 }
 
-impl Driver for Exec {
-    fn host(&self) -> Host {
+impl Driver for ExecDriver {
+    fn host(&self) -> HostInfo {
         self.setup.host()
     }
 
-    fn enforces(&self) -> Vec<Limit> {
+    fn enforces(&self) -> Vec<SandboxLimit> {
         self.setup.enforces.clone()
     }
 
@@ -119,64 +119,64 @@ impl Driver for Exec {
         self.setup.asks
     }
 
-    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        settled(execute(self.clone(), job))
+    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
+        reply_either_way(execute(self.clone(), job))
     }
 }
 
-async fn execute(exec: Exec, job: Job) -> Result<TaskReply, TaskReply> {
+async fn execute(exec: ExecDriver, job: DriverRun) -> Result<TaskReply, TaskReply> {
     let attached = attachment::of(&job)?;
-    let text = job.words(&attached)?;
+    let text = job.task_text(&attached)?;
     let kept = limits::agreed(&exec.setup, &job)?;
-    let given = attachment::give(&job, &text, attached, |_| false)?;
+    let given = attachment::prepare(&job, &text, attached, |_| false)?;
     let prompt = prompt::whole(prompt::system(&job).as_deref(), &given.task);
-    let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
+    let scratch = ScratchFolder::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
     let usage_file = scratch.file("usage.json");
-    let turn = Turn::begin(&exec.setup.label, &job);
+    let turn = HostTurn::begin(&exec.setup.label, &job);
     let cost_usd = turn.budget().cost_usd;
-    let asked = Asked { prompt: &prompt, cwd: &job.cwd, usage_file: &usage_file, limits: &kept, cost_usd };
+    let asked = ExecArguments { prompt: &prompt, cwd: &job.cwd, usage_file: &usage_file, limits: &kept, cost_usd };
     let (launch, input) = exec.launch(&asked)?;
-    let mut process = Process::start(&launch, &job).await?;
+    let mut process = HostProcess::start(&launch, &job).await?;
     if job.task.mcp.is_some() {
         turn.log("info", format!("{} takes no tools of ours, so it cannot put other agents to work", exec.setup.label));
     }
     let look = || limits::still_harmless(&exec.setup, &job);
-    let mut heard = Heard::new(turn, exec.shape.clone());
+    let mut heard = ExecOutputReader::new(turn, exec.shape.clone());
     let cut_short = tokio::select! {
         biased;
         worked = work(&mut process, input, &mut heard, look) => worked.err(),
-        () = job.stop.cancelled() => Some(Verdict::Stopped),
+        () = job.stop.cancelled() => Some(TurnVerdict::Stopped),
     };
     let patience = match cut_short {
-        None => END,
+        None => EXIT_TIMEOUT,
         Some(_) => {
             process.interrupt();
-            FAREWELL
+            INTERRUPT_TIMEOUT
         }
     };
     let ended = process.end(patience).await;
-    if let Ok(Some(usage)) = scratch::plain_text(&usage_file, LONGEST_USAGE) {
+    if let Ok(Some(usage)) = scratch::plain_text(&usage_file, MAX_USAGE_FILE) {
         heard.usage_file(&usage);
     }
     let verdict = cut_short.unwrap_or_else(|| heard.verdict(&ended));
     let turn = heard.finish();
     drop(given);
-    Ok(outcome::reply(outage::honest(verdict, &turn.text), &turn, &ended))
+    Ok(outcome::reply(outage::reclassify_failure(verdict, &turn.text), &turn, &ended))
 }
 
 /// Until the program has ended and all that it printed was read, or must be stopped.
 async fn work(
-    process: &mut Process,
+    process: &mut HostProcess,
     input: Option<String>,
-    heard: &mut Heard,
-    look: impl Fn() -> Result<(), Verdict>,
-) -> Result<(), Verdict> {
+    heard: &mut ExecOutputReader,
+    look: impl Fn() -> Result<(), TurnVerdict>,
+) -> Result<(), TurnVerdict> {
     let (stdin, stdout) = (process.stdin(), process.stdout());
     let gone = CancellationToken::new();
     let closed = || async {
         gone.cancelled().await;
         // A process that left the group may hold the pipes open.
-        tokio::time::sleep(LINGER).await;
+        tokio::time::sleep(PIPE_DRAIN_TIMEOUT).await;
     };
     let exit = async {
         let _ = process.exited().await;
@@ -184,7 +184,7 @@ async fn work(
         Ok(())
     };
     // Without an input the pipe closes at once, so that nobody waits for more.
-    let feed = process::feed(stdin, input, closed()).map(Ok);
+    let feed = process::write_stdin(stdin, input, closed()).map(Ok);
     tokio::try_join!(exit, feed, heard.read(stdout, closed(), look)).map(|_| ())
 }
 
@@ -192,14 +192,18 @@ async fn work(
 mod tests {
     use super::*;
 
-    fn exec(args: &[&str]) -> Exec {
-        let setup = Setup { args: args.iter().map(Into::into).collect(), ..Setup::new("x", "X", "prog") };
-        Exec::new(setup, ExecShape::default())
+    fn exec(args: &[&str]) -> ExecDriver {
+        let setup = HostSetup { args: args.iter().map(Into::into).collect(), ..HostSetup::new("x", "X", "prog") };
+        ExecDriver::new(setup, ExecOutputRules::default())
     }
 
-    fn launched(exec: &Exec, prompt: &str, limits: &[Limit]) -> Result<(Vec<OsString>, Option<String>), TaskReply> {
+    fn launched(
+        exec: &ExecDriver,
+        prompt: &str,
+        limits: &[SandboxLimit],
+    ) -> Result<(Vec<OsString>, Option<String>), TaskReply> {
         let (cwd, usage_file) = (Path::new("/w"), Path::new("/s/usage.json"));
-        let asked = Asked { prompt, cwd, usage_file, limits, cost_usd: Some(0.25) };
+        let asked = ExecArguments { prompt, cwd, usage_file, limits, cost_usd: Some(0.25) };
         exec.launch(&asked).map(|(launch, input)| (launch.args, input))
     }
 
@@ -217,12 +221,12 @@ mod tests {
     #[test]
     fn limits_and_budget_become_arguments() {
         let exec = exec(&["run"])
-            .with_limits(BTreeMap::from([(Limit::NoNetwork, vec!["--offline".to_owned()])]))
+            .with_limits(BTreeMap::from([(SandboxLimit::NoNetwork, vec!["--offline".to_owned()])]))
             .with_budget(vec!["--max".to_owned(), "{cost_usd}".to_owned()]);
-        assert_eq!(exec.setup.enforces, [Limit::NoNetwork]);
+        assert_eq!(exec.setup.enforces, [SandboxLimit::NoNetwork]);
         let args = |limits| launched(&exec, "task", limits).unwrap();
         let expected = ["run", "--offline", "--max", "0.25"].map(OsString::from).to_vec();
-        assert_eq!(args(&[Limit::NoNetwork]), (expected, Some("task".to_owned())));
+        assert_eq!(args(&[SandboxLimit::NoNetwork]), (expected, Some("task".to_owned())));
         assert_eq!(args(&[]).0, ["run", "--max", "0.25"].map(OsString::from).to_vec());
     }
 }

@@ -1,9 +1,9 @@
 //! How a run ends, and that nothing is left of it.
 
-use attache_adapter::Setup;
+use attache_adapter::HostSetup;
 use serde_json::{Value, json};
 
-use super::{Asks, HOSTS};
+use super::{AsksWhom, HOSTS};
 use crate::{
     hosts::{cancelled, children, ended, failure, fake, result, unasked, until_told},
     stop::dies_with_its_adapter,
@@ -21,7 +21,7 @@ async fn cancel_ends_everything_at_work_and_while_people_are_asked() {
         for (script, said) in [("SAY:then\nSLEEP:600", "then"), ("HANG", "HANGING"), ("SAY:then\nWRITE:a.txt", "then")]
         {
             let asks = script.contains("WRITE");
-            if asks && host.asks == Asks::Nobody {
+            if asks && host.asks == AsksWhom::Nobody {
                 continue;
             }
             let task = task(&format!("CHILD\n{script}"));
@@ -79,12 +79,12 @@ async fn each_end_is_told_apart() {
         }
         world.stop().await;
 
-        let missing = host.world_of(Setup::new("none", "None", "no-such-program-here")).await;
+        let missing = host.world_of(HostSetup::new("none", "None", "no-such-program-here")).await;
         let expected = "host_crashed: `no-such-program-here` cannot be started: No such file or directory (os error 2); install \
                         it, or start the adapter with the program's full path";
         assert_eq!(failure(&ended(&missing, &task("x")).await), expected, "{}", host.manner);
         missing.stop().await;
-        let deaf = host.world_of(Setup::new("true", "True", "true")).await;
+        let deaf = host.world_of(HostSetup::new("true", "True", "true")).await;
         assert_eq!(failure(&ended(&deaf, &task("x")).await), host.deaf, "{}", host.manner);
         deaf.stop().await;
     }
@@ -118,7 +118,7 @@ async fn a_runaway_is_stopped_by_its_budget() {
 }
 
 /// The answer of a run for which nothing was started.
-async fn not_started(world: &crate::world::World, task: &Value) -> String {
+async fn not_started(world: &crate::world::AdapterWorld, task: &Value) -> String {
     let events = unasked(world, task).await;
     assert_eq!(events.len(), 1, "{events:?}");
     failure(result(&events))
@@ -144,7 +144,7 @@ async fn what_cannot_be_kept_or_paid_is_not_begun() {
 #[tokio::test]
 async fn a_host_that_would_execute_a_folders_files_is_not_let_in() {
     for host in HOSTS {
-        let world = host.world_of(Setup { executes: vec![".agent/plugins".into()], ..fake(host.manner) }).await;
+        let world = host.world_of(HostSetup { executes: vec![".agent/plugins".into()], ..fake(host.manner) }).await;
         host.says(&world, &task("SAY:hello"), &["hello"]).await;
         std::fs::create_dir_all(world.cwd.join(".agent/plugins")).unwrap();
         let inside = world.cwd.join("deep/er");
@@ -170,7 +170,7 @@ async fn what_a_host_would_execute_is_looked_for_again_once_it_has_loaded() {
         let script = format!("#!/bin/sh\nmkdir -p .agent/plugins\nexec '{}' \"$@\"\n", real.program.to_string_lossy());
         std::fs::write(&program, script).unwrap();
         std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let setup = Setup { program: program.into(), executes: vec![".agent/plugins".into()], ..real };
+        let setup = HostSetup { program: program.into(), executes: vec![".agent/plugins".into()], ..real };
         let world = host.world_of(setup).await;
         let planted = world.cwd.join(".agent/plugins");
         let expected = format!(

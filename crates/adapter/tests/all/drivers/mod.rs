@@ -1,33 +1,33 @@
 //! What every driver of a host does, whatever its host speaks; what only one of them does stands in a file of its own.
 
 mod ends;
+mod reports;
 mod steps;
-mod told;
 
 use std::sync::Arc;
 
 use attache_adapter::{
-    Driver, Options, Setup,
-    driver::{Acp, Claude, Codex, Exec},
+    Driver, HostSetup, Options,
+    driver::{AcpDriver, ClaudeDriver, CodexDriver, ExecDriver},
 };
 use serde_json::{Value, json};
 
 use crate::{
     exec,
     hosts::{fake, result, texts, unasked},
-    world::World,
+    world::AdapterWorld,
 };
 
 /// A driver, and how the host that it drives differs from the others.
-struct Host {
+struct DriverUnderTest {
     /// The fake host's manner of speaking.
     manner: &'static str,
-    drive: fn(Setup) -> Arc<dyn Driver>,
-    asks: Asks,
-    speaks: Speaks,
-    system: System,
+    drive: fn(HostSetup) -> Arc<dyn Driver>,
+    asks: AsksWhom,
+    speaks: TextGrouping,
+    system: InstructionPlacement,
     /// What it tells of its use beside the sum of the tokens.
-    tells: &'static [Tells],
+    tells: &'static [UsageReported],
     /// The tools by which it writes a file and runs a command.
     write: &'static str,
     run: &'static str,
@@ -44,14 +44,14 @@ struct Host {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asks {
+enum AsksWhom {
     People,
     Nobody,
 }
 
 /// How what it says hangs together.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Speaks {
+enum TextGrouping {
     /// Each text is a line, and the answer is all of them.
     Lines,
     /// The same, and the answer is told once more at the end.
@@ -62,13 +62,13 @@ enum Speaks {
 
 /// Where instructions go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum System {
+enum InstructionPlacement {
     BeforeTheTask,
     Apart,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Tells {
+enum UsageReported {
     InAndOut,
     Cost,
 }
@@ -78,14 +78,14 @@ const LEFT: (&str, &str) = ("EXIT:3", "host_crashed: Fake host ended with exit s
 const DEAF: &str = "host_crashed: True ended before it had answered";
 const SPENT: &str = "$0.3000 was spent of the $0.2500 that was left for it";
 
-const HOSTS: &[Host] = &[
-    Host {
+const HOSTS: &[DriverUnderTest] = &[
+    DriverUnderTest {
         manner: "acp",
-        drive: |setup| Arc::new(Acp::new(setup)),
-        asks: Asks::People,
-        speaks: Speaks::Lines,
-        system: System::BeforeTheTask,
-        tells: &[Tells::Cost],
+        drive: |setup| Arc::new(AcpDriver::new(setup)),
+        asks: AsksWhom::People,
+        speaks: TextGrouping::Lines,
+        system: InstructionPlacement::BeforeTheTask,
+        tells: &[UsageReported::Cost],
         write: "edit",
         run: "execute",
         session: Some("fake-session-1"),
@@ -109,13 +109,13 @@ const HOSTS: &[Host] = &[
         deaf: DEAF,
         costly: Some(SPENT),
     },
-    Host {
+    DriverUnderTest {
         manner: "claude",
-        drive: |setup| Arc::new(Claude::new(setup)),
-        asks: Asks::People,
-        speaks: Speaks::Messages,
-        system: System::Apart,
-        tells: &[Tells::InAndOut, Tells::Cost],
+        drive: |setup| Arc::new(ClaudeDriver::new(setup)),
+        asks: AsksWhom::People,
+        speaks: TextGrouping::Messages,
+        system: InstructionPlacement::Apart,
+        tells: &[UsageReported::InAndOut, UsageReported::Cost],
         write: "Write",
         run: "Bash",
         session: Some("6f1f2c9e-5d3c-4a55-9d0e-0c8e3f1f7a11"),
@@ -144,13 +144,13 @@ const HOSTS: &[Host] = &[
         deaf: DEAF,
         costly: Some("Reached maximum budget ($0.25)"),
     },
-    Host {
+    DriverUnderTest {
         manner: "codex",
-        drive: |setup| Arc::new(Codex::new(setup)),
-        asks: Asks::People,
-        speaks: Speaks::Messages,
-        system: System::Apart,
-        tells: &[Tells::InAndOut],
+        drive: |setup| Arc::new(CodexDriver::new(setup)),
+        asks: AsksWhom::People,
+        speaks: TextGrouping::Messages,
+        system: InstructionPlacement::Apart,
+        tells: &[UsageReported::InAndOut],
         write: "apply_patch",
         run: "shell",
         session: Some("fake-thread-1"),
@@ -178,13 +178,13 @@ const HOSTS: &[Host] = &[
         deaf: DEAF,
         costly: None,
     },
-    Host {
+    DriverUnderTest {
         manner: "jsonl",
-        drive: |setup| Arc::new(Exec::new(setup, exec::shape(exec::LINES))),
-        asks: Asks::Nobody,
-        speaks: Speaks::LinesAndWhole,
-        system: System::BeforeTheTask,
-        tells: &[Tells::InAndOut, Tells::Cost],
+        drive: |setup| Arc::new(ExecDriver::new(setup, exec::shape(exec::LINES))),
+        asks: AsksWhom::Nobody,
+        speaks: TextGrouping::LinesAndWhole,
+        system: InstructionPlacement::BeforeTheTask,
+        tells: &[UsageReported::InAndOut, UsageReported::Cost],
         write: "Write",
         run: "Bash",
         session: None,
@@ -210,49 +210,49 @@ const HOSTS: &[Host] = &[
 ];
 
 /// Those that ask people before they act.
-fn asking() -> impl Iterator<Item = &'static Host> {
-    HOSTS.iter().filter(|host| host.asks == Asks::People)
+fn asking() -> impl Iterator<Item = &'static DriverUnderTest> {
+    HOSTS.iter().filter(|host| host.asks == AsksWhom::People)
 }
 
-// === impl Host ===
+// === impl DriverUnderTest ===
 
-impl Host {
-    async fn world(&self) -> World {
+impl DriverUnderTest {
+    async fn world(&self) -> AdapterWorld {
         self.world_of(fake(self.manner)).await
     }
 
-    async fn world_of(&self, setup: Setup) -> World {
-        World::of((self.drive)(setup), |_| {}).await
+    async fn world_of(&self, setup: HostSetup) -> AdapterWorld {
+        AdapterWorld::of((self.drive)(setup), |_| {}).await
     }
 
-    async fn world_with(&self, change: impl FnOnce(&mut Options)) -> World {
-        World::of((self.drive)(fake(self.manner)), change).await
+    async fn world_with(&self, change: impl FnOnce(&mut Options)) -> AdapterWorld {
+        AdapterWorld::of((self.drive)(fake(self.manner)), change).await
     }
 
     /// What is streamed of these texts, which are said one after the other.
     fn streamed(&self, texts: &[&str]) -> String {
         match self.speaks {
-            Speaks::Lines | Speaks::LinesAndWhole => texts.iter().map(|text| format!("{text}\n")).collect(),
-            Speaks::Messages => texts.join("\n\n"),
+            TextGrouping::Lines | TextGrouping::LinesAndWhole => texts.iter().map(|text| format!("{text}\n")).collect(),
+            TextGrouping::Messages => texts.join("\n\n"),
         }
     }
 
     /// The answer of a run that has said these texts.
     fn answer(&self, texts: &[&str]) -> String {
         match self.speaks {
-            Speaks::Lines => self.streamed(texts),
-            Speaks::LinesAndWhole => texts.join("\n"),
-            Speaks::Messages => (*texts.last().unwrap()).to_owned(),
+            TextGrouping::Lines => self.streamed(texts),
+            TextGrouping::LinesAndWhole => texts.join("\n"),
+            TextGrouping::Messages => (*texts.last().unwrap()).to_owned(),
         }
     }
 
     fn usage(&self, input: u64, output: u64, cost: f64) -> Value {
         let mut usage = json!({"tokens": input + output, "cost_source": "unknown"});
-        if self.tells.contains(&Tells::InAndOut) {
+        if self.tells.contains(&UsageReported::InAndOut) {
             usage["input_tokens"] = json!(input);
             usage["output_tokens"] = json!(output);
         }
-        if self.tells.contains(&Tells::Cost) {
+        if self.tells.contains(&UsageReported::Cost) {
             usage["cost_usd"] = json!(cost);
             usage["cost_source"] = json!("reported");
         }
@@ -266,7 +266,7 @@ impl Host {
     }
 
     /// Runs without questions, and says exactly these texts.
-    async fn says(&self, world: &World, task: &Value, said: &[&str]) {
+    async fn says(&self, world: &AdapterWorld, task: &Value, said: &[&str]) {
         let events = unasked(world, task).await;
         assert_eq!(texts(&events, "chunk", "text").concat(), self.streamed(said), "{}", self.manner);
         assert_eq!(*result(&events), self.done(said), "{}", self.manner);

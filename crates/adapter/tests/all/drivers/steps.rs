@@ -2,28 +2,28 @@
 
 use serde_json::{Value, json};
 
-use super::{Asks, HOSTS, Host, asking};
+use super::{AsksWhom, DriverUnderTest, HOSTS, asking};
 use crate::{
     hosts::{answer, answered, failure, no, result, texts, yes},
-    world::{World, task},
+    world::{AdapterWorld, task},
 };
 
 /// A file as it is to be written.
-struct File {
+struct ExpectedFile {
     name: &'static str,
     text: &'static str,
     diff: &'static str,
     change: &'static str,
 }
 
-const FILES: [File; 2] = [
-    File { name: "a.txt", text: "new\n", diff: "@@ -1 +1 @@\n-old\n+new\n", change: "update" },
-    File { name: "b.txt", text: "made\n", diff: "@@ -0,0 +1 @@\n+made\n", change: "add" },
+const FILES: [ExpectedFile; 2] = [
+    ExpectedFile { name: "a.txt", text: "new\n", diff: "@@ -1 +1 @@\n-old\n+new\n", change: "update" },
+    ExpectedFile { name: "b.txt", text: "made\n", diff: "@@ -0,0 +1 @@\n+made\n", change: "add" },
 ];
 
-impl Host {
+impl DriverUnderTest {
     /// What people are asked about a file.
-    fn question(&self, id: &str, file: &File, world: &World) -> Value {
+    fn question(&self, id: &str, file: &ExpectedFile, world: &AdapterWorld) -> Value {
         let path = world.cwd.join(file.name).display().to_string();
         let input = match self.manner {
             "acp" => json!({"file_path": file.name, "content": file.text}),
@@ -41,7 +41,7 @@ impl Host {
     }
 
     /// What is told of a file's writing, at its beginning and at its end.
-    fn calls(&self, file: &File, world: &World) -> [Value; 2] {
+    fn calls(&self, file: &ExpectedFile, world: &AdapterWorld) -> [Value; 2] {
         let path = world.cwd.join(file.name).display().to_string();
         let input = json!({"file_path": file.name, "content": file.text});
         let output = format!("wrote {}", file.name);
@@ -68,7 +68,7 @@ impl Host {
     }
 
     /// What people are asked where the host tells next to nothing.
-    fn mystery(&self, world: &World) -> Value {
+    fn mystery(&self, world: &AdapterWorld) -> Value {
         let (tool, reason, risk, undisclosed) = match self.manner {
             "acp" => ("mystery", "mystery", "medium", json!(["input", "paths"])),
             "claude" => ("mystery", "mystery", "high", json!(["paths"])),
@@ -91,7 +91,7 @@ async fn a_step_is_asked_about_with_all_that_is_known_and_done_after_a_yes() {
         std::fs::write(world.cwd.join("a.txt"), "old\n").unwrap();
         let task = task("THINK:hm, so\nSAY:I begin\nWRITE:a.txt=new\nWRITE:b.txt=made");
         let (asked, events) = answered(&world, &task, yes).await;
-        let asks = host.asks == Asks::People;
+        let asks = host.asks == AsksWhom::People;
         let questions = ["q1", "q2"].iter().zip(&FILES).map(|(id, file)| host.question(id, file, &world));
         assert_eq!(asked, questions.filter(|_| asks).collect::<Vec<_>>());
         for file in &FILES {

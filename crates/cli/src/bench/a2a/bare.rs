@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{
     Json,
-    wire::a2a::{Request, SendMessage},
+    wire::a2a::{RpcRequest, SendMessage},
 };
 use axum::{Json as Body, Router, routing::post};
 use tokio::net::TcpListener;
@@ -12,13 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::hub::{PATH, message};
 use crate::bench::{
-    Result,
-    line::Line,
-    load::{self, Caller, Measured},
+    BenchResult,
+    http_connection::HttpConnection,
+    load::{self, LoadCaller, LoadMeasurement},
 };
 
-struct Remote {
-    line: Line,
+struct BareA2aCaller {
+    connection: HttpConnection,
     body: String,
 }
 
@@ -27,7 +27,7 @@ const ANSWER: &str = concat!(
     r#""artifacts":[{"artifactId":"answer","parts":[{"text":"done"}]}]}}"#
 );
 
-pub(super) async fn drive(callers: usize, time: Duration) -> Result<Measured> {
+pub(super) async fn drive(callers: usize, time: Duration) -> BenchResult<LoadMeasurement> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
@@ -36,7 +36,10 @@ pub(super) async fn drive(callers: usize, time: Duration) -> Result<Measured> {
     let server = tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
     let mut remotes = Vec::with_capacity(callers);
     for number in 0..callers {
-        remotes.push(Remote { line: Line::connect(address).await?, body: message("SendMessage", &number.to_string()) });
+        remotes.push(BareA2aCaller {
+            connection: HttpConnection::connect(address).await?,
+            body: message("SendMessage", &number.to_string()),
+        });
     }
     let measured = load::drive(remotes, time).await?;
     stop.cancel();
@@ -45,16 +48,16 @@ pub(super) async fn drive(callers: usize, time: Duration) -> Result<Measured> {
 }
 
 /// Reads the message, as every server must.
-async fn answer(Body(request): Body<Request>) -> String {
+async fn answer(Body(request): Body<RpcRequest>) -> String {
     let read = request.params.and_then(|params| params.parse::<SendMessage>().ok());
     let id = request.id.filter(|_| read.is_some()).unwrap_or_else(|| Json::of("unreadable"));
     format!(r#"{{"jsonrpc":"2.0","id":{},"result":{ANSWER}}}"#, id.get())
 }
 
-// === impl Remote ===
+// === impl BareA2aCaller ===
 
-impl Caller for Remote {
-    async fn cycle(&mut self) -> Result<()> {
-        self.line.post(PATH, "accept: */*", &self.body).await.map(drop)
+impl LoadCaller for BareA2aCaller {
+    async fn cycle(&mut self) -> BenchResult<()> {
+        self.connection.post(PATH, "accept: */*", &self.body).await.map(drop)
     }
 }

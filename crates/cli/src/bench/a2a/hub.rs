@@ -9,10 +9,10 @@ use std::{
 
 use attache_hub::{
     Hub, InProcessAgent, Options,
-    in_process::{Failure, Output, Work},
+    in_process::{AgentFailure, AgentOutput, InProcessRun},
 };
 use attache_protocol::env::Env;
-use attache_store::{Store, sqlite::Sqlite};
+use attache_store::{Store, sqlite::SqliteStore};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -20,9 +20,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::bench::{
-    Result,
-    line::Line,
-    load::{self, Caller, INPUT_BYTES, Measured},
+    BenchResult,
+    http_connection::HttpConnection,
+    load::{self, INPUT_BYTES, LoadCaller, LoadMeasurement},
 };
 
 pub(super) const PATH: &str = "/a2a/bench-0";
@@ -31,18 +31,22 @@ const AGENTS: usize = 8;
 /// How many streams are timed, one after the other.
 const STREAMS: usize = 200;
 
-struct Echo;
+struct EchoAgent;
 
-struct Remote {
-    line: Line,
+struct HubA2aCaller {
+    http: HttpConnection,
     headers: String,
     path: String,
     number: u64,
     connection: usize,
 }
 
-pub(super) async fn drive(folder: &Path, connections: usize, time: Duration) -> Result<(Measured, Measured)> {
-    let store = Arc::new(Sqlite::open(&folder.join("hub.db"))?);
+pub(super) async fn drive(
+    folder: &Path,
+    connections: usize,
+    time: Duration,
+) -> BenchResult<(LoadMeasurement, LoadMeasurement)> {
+    let store = Arc::new(SqliteStore::open(&folder.join("hub.db"))?);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let hub = Hub::start(Options::new(folder.join("data"), address), store as Arc<dyn Store>, Env::system()).await?;
@@ -50,7 +54,7 @@ pub(super) async fn drive(folder: &Path, connections: usize, time: Duration) -> 
     let owner = hub.authenticate_key(&key).await?;
     let mut hosted = Vec::with_capacity(AGENTS);
     for number in 0..AGENTS {
-        hosted.push(hub.host(&owner, &format!("bench-{number}"), Echo).await?);
+        hosted.push(hub.host(&owner, &format!("bench-{number}"), EchoAgent).await?);
     }
     let stop = CancellationToken::new();
     let router = attache_hub::router(hub.clone()).merge(attache_a2a::router(hub.clone()));
@@ -58,8 +62,8 @@ pub(super) async fn drive(folder: &Path, connections: usize, time: Duration) -> 
     let headers = format!("authorization: Bearer {key}\r\na2a-version: 1.0");
     let mut remotes = Vec::with_capacity(connections);
     for connection in 0..connections {
-        let (line, headers) = (Line::connect(address).await?, headers.clone());
-        remotes.push(Remote { line, headers, path: path(connection), number: 0, connection });
+        let (line, headers) = (HttpConnection::connect(address).await?, headers.clone());
+        remotes.push(HubA2aCaller { http: line, headers, path: path(connection), number: 0, connection });
     }
     let sent = load::drive(remotes, time).await?;
     let first_event = streams(address, &headers).await?;
@@ -84,7 +88,7 @@ pub(super) fn message(method: &str, id: &str) -> String {
 }
 
 /// How soon the first event is there, on a hub that does nothing else.
-async fn streams(address: SocketAddr, headers: &str) -> Result<Measured> {
+async fn streams(address: SocketAddr, headers: &str) -> BenchResult<LoadMeasurement> {
     let mut took = Vec::with_capacity(STREAMS);
     let began = Instant::now();
     for number in 0..STREAMS {
@@ -109,12 +113,12 @@ async fn streams(address: SocketAddr, headers: &str) -> Result<Measured> {
     took.sort_unstable();
     #[allow(clippy::cast_precision_loss, reason = "a count of streams is far below 2^52")]
     let runs_per_second = STREAMS as f64 / began.elapsed().as_secs_f64();
-    Ok(Measured { runs_per_second, p50: load::quantile(&took, 50), p99: load::quantile(&took, 99) })
+    Ok(LoadMeasurement { runs_per_second, p50: load::quantile(&took, 50), p99: load::quantile(&took, 99) })
 }
 
-impl InProcessAgent for Echo {
-    async fn work(&self, _: Work) -> std::result::Result<Output, Failure> {
-        Ok(Output::text("done"))
+impl InProcessAgent for EchoAgent {
+    async fn work(&self, _: InProcessRun) -> std::result::Result<AgentOutput, AgentFailure> {
+        Ok(AgentOutput::text("done"))
     }
 
     fn concurrency(&self) -> usize {
@@ -122,13 +126,13 @@ impl InProcessAgent for Echo {
     }
 }
 
-// === impl Remote ===
+// === impl HubA2aCaller ===
 
-impl Caller for Remote {
-    async fn cycle(&mut self) -> Result<()> {
+impl LoadCaller for HubA2aCaller {
+    async fn cycle(&mut self) -> BenchResult<()> {
         self.number += 1;
         let body = message("SendMessage", &format!("{}-{}", self.connection, self.number));
-        let answer = self.line.post(&self.path, &self.headers, &body).await?;
+        let answer = self.http.post(&self.path, &self.headers, &body).await?;
         let text = std::str::from_utf8(answer)?;
         match text.contains("TASK_STATE_COMPLETED") {
             true => Ok(()),

@@ -10,23 +10,23 @@ use attache_protocol::Json;
 use serde::Serialize;
 
 use super::{
-    Result, RunsArgs, Shape,
-    load::Measured,
+    BenchResult, FiguresFormat, RunsArgs,
+    load::LoadMeasurement,
     probe,
     report::{median, millis},
-    world::Scratch,
+    world::BenchFolder,
 };
 
 #[derive(Debug, Clone, Copy)]
-struct Round {
+struct A2aRound {
     fsyncs_per_second: f64,
-    bare: Measured,
-    sent: Measured,
-    first_event: Measured,
+    bare: LoadMeasurement,
+    sent: LoadMeasurement,
+    first_event: LoadMeasurement,
 }
 
 #[derive(Debug, Serialize)]
-struct Figures {
+struct A2aFigures {
     connections: usize,
     seconds: u64,
     fsyncs_per_second: f64,
@@ -39,26 +39,26 @@ struct Figures {
     first_event_p99_ms: f64,
 }
 
-pub(super) async fn run(args: RunsArgs, shape: Shape) -> Result<()> {
-    let scratch = Scratch::make(args.dir.as_deref())?;
+pub(super) async fn run(args: RunsArgs, shape: FiguresFormat) -> BenchResult<()> {
+    let scratch = BenchFolder::make(args.dir.as_deref())?;
     let time = Duration::from_secs(args.seconds);
     let mut rounds = Vec::with_capacity(args.rounds);
     for round in 0..args.rounds {
         let fsyncs_per_second = probe::fsyncs_per_second(&scratch.folder("probe", round)?)?;
         let bare = bare::drive(args.callers, time).await?;
         let (sent, first_event) = hub::drive(&scratch.folder("hub", round)?, args.callers, time).await?;
-        rounds.push(Round { fsyncs_per_second, bare, sent, first_event });
+        rounds.push(A2aRound { fsyncs_per_second, bare, sent, first_event });
         eprintln!("round {} of {} done", round + 1, args.rounds);
     }
-    Figures::of(&args, &rounds).print(shape);
+    A2aFigures::of(&args, &rounds).print(shape);
     Ok(())
 }
 
-// === impl Figures ===
+// === impl A2aFigures ===
 
-impl Figures {
-    fn of(args: &RunsArgs, rounds: &[Round]) -> Self {
-        let middle = |pick: fn(&Round) -> f64| median(rounds.iter().map(pick));
+impl A2aFigures {
+    fn of(args: &RunsArgs, rounds: &[A2aRound]) -> Self {
+        let middle = |pick: fn(&A2aRound) -> f64| median(rounds.iter().map(pick));
         Self {
             connections: args.callers,
             seconds: args.seconds,
@@ -74,8 +74,8 @@ impl Figures {
     }
 
     #[allow(clippy::print_stdout, reason = "the report is the command's output")]
-    fn print(&self, shape: Shape) {
-        if shape == Shape::Json {
+    fn print(&self, shape: FiguresFormat) {
+        if shape == FiguresFormat::Json {
             return println!("{}", Json::of(self).get());
         }
         println!("{} connections, {} s per level and round, medians", self.connections, self.seconds);

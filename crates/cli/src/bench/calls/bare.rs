@@ -12,35 +12,35 @@ use tokio_util::sync::CancellationToken;
 
 use super::hub::{self, CALL};
 use crate::bench::{
-    Result,
-    line::Line,
-    load::{self, Caller, Measured},
+    BenchResult,
+    http_connection::HttpConnection,
+    load::{self, LoadCaller, LoadMeasurement},
 };
 
-struct Remote {
-    line: Line,
+struct BareCallCaller {
+    connection: HttpConnection,
     body: String,
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct BareCallRequest {
     agent_type: String,
 }
 
 #[derive(Serialize)]
-struct Started {
+struct BareCallStarted {
     call_id: &'static str,
     status: &'static str,
     watch_url: String,
 }
 
 #[derive(Serialize)]
-struct Finished {
+struct BareCallResult {
     status: &'static str,
     summary: String,
 }
 
-pub(super) async fn drive(callers: usize, time: Duration) -> Result<Measured> {
+pub(super) async fn drive(callers: usize, time: Duration) -> BenchResult<LoadMeasurement> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
@@ -49,7 +49,7 @@ pub(super) async fn drive(callers: usize, time: Duration) -> Result<Measured> {
     let server = tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
     let mut remotes = Vec::with_capacity(callers);
     for _ in 0..callers {
-        remotes.push(Remote { line: Line::connect(address).await?, body: hub::body("bare") });
+        remotes.push(BareCallCaller { connection: HttpConnection::connect(address).await?, body: hub::body("bare") });
     }
     let measured = load::drive(remotes, time).await?;
     stop.cancel();
@@ -57,20 +57,20 @@ pub(super) async fn drive(callers: usize, time: Duration) -> Result<Measured> {
     Ok(measured)
 }
 
-async fn call(Json(request): Json<Asked>) -> Json<Started> {
-    Json(Started { call_id: "a2a-0", status: "started", watch_url: request.agent_type })
+async fn call(Json(request): Json<BareCallRequest>) -> Json<BareCallStarted> {
+    Json(BareCallStarted { call_id: "a2a-0", status: "started", watch_url: request.agent_type })
 }
 
-async fn result() -> Json<Finished> {
-    Json(Finished { status: "completed", summary: "x".repeat(load::OUTPUT_BYTES) })
+async fn result() -> Json<BareCallResult> {
+    Json(BareCallResult { status: "completed", summary: "x".repeat(load::OUTPUT_BYTES) })
 }
 
-// === impl Remote ===
+// === impl BareCallCaller ===
 
-impl Caller for Remote {
-    async fn cycle(&mut self) -> Result<()> {
-        self.line.post(CALL, "accept: */*", &self.body).await?;
-        self.line.get("/api/a2a/result/a2a-0", "accept: */*").await?;
+impl LoadCaller for BareCallCaller {
+    async fn cycle(&mut self) -> BenchResult<()> {
+        self.connection.post(CALL, "accept: */*", &self.body).await?;
+        self.connection.get("/api/a2a/result/a2a-0", "accept: */*").await?;
         Ok(())
     }
 }

@@ -6,60 +6,65 @@ use attache_hub::{Hub, Options};
 use attache_protocol::{
     Secret,
     env::Env,
-    rules::quota::Limits,
+    rules::quota::QuotaLimits,
     secret::Kind,
     wire::{
         call::{CallResult, CallStarted, CallStatus},
         channel::RegisterAgent,
-        key::{Role, Scope},
+        key::{KeyScope, Role},
     },
 };
 use attache_store::{
-    Context, Store,
-    record::{NewKey, people::NewUser, spending::Target},
-    sqlite::Sqlite,
+    Store, WriteContext,
+    record::{NewKey, quota::QuotaTarget, user::NewUser},
+    sqlite::SqliteStore,
 };
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::worker::Worker;
+use super::worker::EchoWorker;
 use crate::bench::{
-    Result,
-    line::Line,
-    load::{self, Caller, INPUT_BYTES, Measured},
+    BenchResult,
+    http_connection::HttpConnection,
+    load::{self, INPUT_BYTES, LoadCaller, LoadMeasurement},
 };
 
 pub(super) const CALL: &str = "/api/a2a/call";
 /// Callers share this many agents.
 const AGENTS: usize = 8;
 /// A limit that is there and is never reached.
-const PLENTY: u64 = 1 << 40;
+const UNREACHED_QUOTA: u64 = 1 << 40;
 
 /// What stands between a caller and an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Checks {
+pub(super) enum CallChecks {
     /// An owner's key that belongs to nobody.
     None,
     /// A registered agent calls for its user: rules, four quotas, a rate limit. Others of the callers have keys with scopes.
     All,
 }
 
-struct Remote {
-    line: Line,
+struct HubCallCaller {
+    connection: HttpConnection,
     bearer: String,
     body: String,
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct BenchCallBody<'a> {
     task: &'a str,
     agent_type: &'a str,
 }
 
-pub(super) async fn drive(folder: &Path, callers: usize, time: Duration, checks: Checks) -> Result<Measured> {
+pub(super) async fn drive(
+    folder: &Path,
+    callers: usize,
+    time: Duration,
+    checks: CallChecks,
+) -> BenchResult<LoadMeasurement> {
     let env = Env::system();
-    let store = Arc::new(Sqlite::open(&folder.join("hub.db"))?);
+    let store = Arc::new(SqliteStore::open(&folder.join("hub.db"))?);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let options = checks.options(Options::new(folder.join("data"), address));
@@ -70,17 +75,21 @@ pub(super) async fn drive(folder: &Path, callers: usize, time: Duration, checks:
     let router = attache_hub::router(hub.clone());
     let server = tokio::spawn(attache_hub::serve(listener, router, hub, stop.clone().cancelled_owned()));
 
-    let context = Context::new(tenant, Context::SYSTEM, env.now());
+    let context = WriteContext::new(tenant, WriteContext::SYSTEM, env.now());
     let keys = checks.prepare(&*store, &context, &env, &owner, address).await?;
     let mut workers = Vec::with_capacity(AGENTS);
     for number in 0..AGENTS {
         let key = register(address, &owner, &agent(number)).await?;
-        workers.push(Worker::connect(&format!("http://{address}"), key).await?);
+        workers.push(EchoWorker::connect(&format!("http://{address}"), key).await?);
     }
     let mut remotes = Vec::with_capacity(callers);
     for number in 0..callers {
         let bearer = format!("authorization: Bearer {}", keys[number % keys.len()].expose());
-        remotes.push(Remote { line: Line::connect(address).await?, bearer, body: body(&agent(number % AGENTS)) });
+        remotes.push(HubCallCaller {
+            connection: HttpConnection::connect(address).await?,
+            bearer,
+            body: body(&agent(number % AGENTS)),
+        });
     }
     let measured = load::drive(remotes, time).await?;
     for worker in workers {
@@ -92,16 +101,16 @@ pub(super) async fn drive(folder: &Path, callers: usize, time: Duration, checks:
 }
 
 pub(super) fn body(agent: &str) -> String {
-    attache_protocol::Json::of(&Body { task: &"x".repeat(INPUT_BYTES), agent_type: agent }).get().to_owned()
+    attache_protocol::Json::of(&BenchCallBody { task: &"x".repeat(INPUT_BYTES), agent_type: agent }).get().to_owned()
 }
 
 fn agent(number: usize) -> String {
     format!("bench-{number}")
 }
 
-async fn register(address: SocketAddr, key: &Secret<String>, name: &str) -> Result<Secret<String>> {
+async fn register(address: SocketAddr, key: &Secret<String>, name: &str) -> BenchResult<Secret<String>> {
     let options =
-        attache_client::HubOptions::new(format!("http://{address}"), attache_client::Credential::Key(key.clone()));
+        attache_client::HubOptions::new(format!("http://{address}"), attache_client::HubCredential::Key(key.clone()));
     let request = RegisterAgent {
         agent_id: Some(name.to_owned()),
         capabilities: None,
@@ -109,12 +118,12 @@ async fn register(address: SocketAddr, key: &Secret<String>, name: &str) -> Resu
         url: None,
         pairing_token: None,
     };
-    Ok(attache_client::Hub::new(options)?.register_agent(&request).await?.api_key)
+    Ok(attache_client::HubClient::new(options)?.register_agent(&request).await?.api_key)
 }
 
-// === impl Checks ===
+// === impl CallChecks ===
 
-impl Checks {
+impl CallChecks {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::None => "plain",
@@ -133,19 +142,23 @@ impl Checks {
     async fn prepare(
         self,
         store: &dyn Store,
-        context: &Context,
+        context: &WriteContext,
         env: &Env,
         owner: &Secret<String>,
         address: SocketAddr,
-    ) -> Result<Vec<Secret<String>>> {
+    ) -> BenchResult<Vec<Secret<String>>> {
         if self == Self::None {
             return Ok(vec![owner.clone()]);
         }
         let user = NewUser { id: env.user_id(), name: "ann".to_owned(), role: Role::Operator, password: None };
         let user = store.create_user(context.clone(), user).await?.id;
-        let limits = Limits { calls: Some(PLENTY), tokens: Some(PLENTY), micro_usd: Some(PLENTY) };
-        store.set_quota(context.clone(), Target::default(), limits).await?;
-        store.set_quota(context.clone(), Target { user: Some(user), agent: None }, limits).await?;
+        let limits = QuotaLimits {
+            calls: Some(UNREACHED_QUOTA),
+            tokens: Some(UNREACHED_QUOTA),
+            micro_usd: Some(UNREACHED_QUOTA),
+        };
+        store.set_quota(context.clone(), QuotaTarget::default(), limits).await?;
+        store.set_quota(context.clone(), QuotaTarget { user: Some(user), agent: None }, limits).await?;
         let secret = Kind::ApiKey.generate(env);
         let key = NewKey {
             id: env.key_id(),
@@ -154,7 +167,7 @@ impl Checks {
             name: "bench".to_owned(),
             role: Role::Operator,
             user: Some(user),
-            scopes: Some(vec![Scope::Read, Scope::Call, Scope::Manage]),
+            scopes: Some(vec![KeyScope::Read, KeyScope::Call, KeyScope::Manage]),
             secret: secret.hash(),
             expires_at: Some(env.now().plus(Duration::from_secs(86_400))),
         };
@@ -167,13 +180,13 @@ impl Checks {
     }
 }
 
-// === impl Remote ===
+// === impl HubCallCaller ===
 
-impl Caller for Remote {
-    async fn cycle(&mut self) -> Result<()> {
-        let started: CallStarted = serde_json::from_slice(self.line.post(CALL, &self.bearer, &self.body).await?)?;
+impl LoadCaller for HubCallCaller {
+    async fn cycle(&mut self) -> BenchResult<()> {
+        let started: CallStarted = serde_json::from_slice(self.connection.post(CALL, &self.bearer, &self.body).await?)?;
         let path = format!("/api/a2a/result/{}?wait_ms=20000", started.call_id);
-        let result: CallResult = serde_json::from_slice(self.line.get(&path, &self.bearer).await?)?;
+        let result: CallResult = serde_json::from_slice(self.connection.get(&path, &self.bearer).await?)?;
         match result.status {
             CallStatus::Completed => Ok(()),
             status => Err(format!("a call is {status:?}: {:?}", result.error).into()),

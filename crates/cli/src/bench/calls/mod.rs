@@ -10,76 +10,77 @@ use std::time::Duration;
 use attache_protocol::Json;
 use serde::Serialize;
 
-use self::hub::Checks;
+use self::hub::CallChecks;
 use super::{
-    Result, RunsArgs, Shape,
-    load::Measured,
+    BenchResult, FiguresFormat, RunsArgs,
+    load::LoadMeasurement,
     report::{median, millis},
-    world::Scratch,
+    world::BenchFolder,
 };
 
 /// One round of every level.
 #[derive(Debug, Clone, Copy)]
-struct Round {
-    bare: Measured,
-    plain: Measured,
-    checked: Measured,
+struct CallsRound {
+    bare: LoadMeasurement,
+    plain: LoadMeasurement,
+    checked: LoadMeasurement,
 }
 
 #[derive(Debug, Serialize)]
-struct Figures {
+struct CallsFigures {
     callers: usize,
     seconds: u64,
-    bare: Level,
-    plain: Level,
-    checked: Level,
+    bare: CallsLevel,
+    plain: CallsLevel,
+    checked: CallsLevel,
     /// What part of a call the checks of identity, rules, quotas and limits take.
     checks_cost: f64,
 }
 
 #[derive(Debug, Serialize)]
-struct Level {
+struct CallsLevel {
     calls_per_second: f64,
     p50_ms: f64,
     p99_ms: f64,
     of_bare: f64,
 }
 
-pub(super) async fn run(args: RunsArgs, shape: Shape) -> Result<()> {
-    let scratch = Scratch::make(args.dir.as_deref())?;
+pub(super) async fn run(args: RunsArgs, shape: FiguresFormat) -> BenchResult<()> {
+    let scratch = BenchFolder::make(args.dir.as_deref())?;
     let time = Duration::from_secs(args.seconds);
     let mut rounds = Vec::with_capacity(args.rounds);
     for round in 0..args.rounds {
         let bare = bare::drive(args.callers, time).await?;
         // Whoever goes first finds a colder machine, so they take turns.
-        let order = if round % 2 == 0 { [Checks::None, Checks::All] } else { [Checks::All, Checks::None] };
+        let order =
+            if round % 2 == 0 { [CallChecks::None, CallChecks::All] } else { [CallChecks::All, CallChecks::None] };
         let mut measured = Vec::with_capacity(order.len());
         for checks in order {
             let folder = scratch.folder(checks.name(), round)?;
             measured.push((checks, hub::drive(&folder, args.callers, time, checks).await?));
         }
         let of = |wanted| measured.iter().find(|(checks, _)| *checks == wanted).map(|(_, measured)| *measured);
-        let (Some(plain), Some(checked)) = (of(Checks::None), of(Checks::All)) else {
+        let (Some(plain), Some(checked)) = (of(CallChecks::None), of(CallChecks::All)) else {
             return Err("a level was not measured".into());
         };
-        rounds.push(Round { bare, plain, checked });
+        rounds.push(CallsRound { bare, plain, checked });
         eprintln!("round {} of {} done", round + 1, args.rounds);
     }
-    Figures::of(&args, &rounds).print(shape);
+    CallsFigures::of(&args, &rounds).print(shape);
     Ok(())
 }
 
-// === impl Figures ===
+// === impl CallsFigures ===
 
-impl Figures {
-    fn of(args: &RunsArgs, rounds: &[Round]) -> Self {
-        let level = |pick: fn(&Round) -> Measured| Level {
+impl CallsFigures {
+    fn of(args: &RunsArgs, rounds: &[CallsRound]) -> Self {
+        let level = |pick: fn(&CallsRound) -> LoadMeasurement| CallsLevel {
             calls_per_second: median(rounds.iter().map(|round| pick(round).runs_per_second)),
             p50_ms: median(rounds.iter().map(|round| millis(pick(round).p50))),
             p99_ms: median(rounds.iter().map(|round| millis(pick(round).p99))),
             of_bare: median(rounds.iter().map(|round| pick(round).runs_per_second / round.bare.runs_per_second)),
         };
-        let cost = |round: &Round| 1.0 - round.checked.runs_per_second / round.plain.runs_per_second;
+        let cost = |round: &CallsRound| 1.0 - round.checked.runs_per_second / round.plain.runs_per_second;
         Self {
             callers: args.callers,
             seconds: args.seconds,
@@ -91,8 +92,8 @@ impl Figures {
     }
 
     #[allow(clippy::print_stdout, reason = "the report is the command's output")]
-    fn print(&self, shape: Shape) {
-        if shape == Shape::Json {
+    fn print(&self, shape: FiguresFormat) {
+        if shape == FiguresFormat::Json {
             return println!("{}", Json::of(self).get());
         }
         println!("{} callers, {} s per level and round, medians", self.callers, self.seconds);
@@ -102,7 +103,7 @@ impl Figures {
             ("an owner's key, no rules", &self.plain),
             ("rules, quotas, scopes and limits", &self.checked),
         ];
-        for (name, Level { calls_per_second, p50_ms, p99_ms, of_bare }) in levels {
+        for (name, CallsLevel { calls_per_second, p50_ms, p99_ms, of_bare }) in levels {
             println!("{name:<34} {calls_per_second:>12.0} {p50_ms:>10.1} {p99_ms:>10.1} {of_bare:>9.2}");
         }
         println!("the checks take {:.1} % of a call", self.checks_cost * 100.0);

@@ -3,50 +3,50 @@
 use std::sync::Arc;
 
 use attache_client::{
-    Credential, HubOptions,
-    channel::{Channel, Event, Options, Peer},
+    HubCredential, HubOptions,
+    channel::{ChannelEvent, ChannelHandle, ChannelPeer, Options},
 };
 use attache_protocol::{Json, RunId, Secret};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::bench::{Result, load::OUTPUT_BYTES};
+use crate::bench::{BenchResult, load::OUTPUT_BYTES};
 
 /// How many tasks it takes at the same time.
 const CREDITS: usize = 16;
 
 /// It works until it is dropped.
-pub(super) struct Worker {
-    channel: Channel,
+pub(super) struct EchoWorker {
+    channel: ChannelHandle,
     _task: AbortOnDropHandle<()>,
 }
 
 /// Passes claims on to whoever answers them.
-struct Desk(mpsc::UnboundedSender<(RunId, i64)>);
+struct ClaimForwarder(mpsc::UnboundedSender<(RunId, i64)>);
 
 #[derive(Serialize)]
-struct Ready {
+struct ReadyFrame {
     action: &'static str,
     credits: usize,
 }
 
 #[derive(Serialize)]
-struct Done<'a> {
+struct DoneFrame<'a> {
     action: &'static str,
     task_run_id: RunId,
     epoch: i64,
     result_summary: &'a str,
 }
 
-// === impl Worker ===
+// === impl EchoWorker ===
 
-impl Worker {
-    pub(super) async fn connect(url: &str, key: Secret<String>) -> Result<Self> {
+impl EchoWorker {
+    pub(super) async fn connect(url: &str, key: Secret<String>) -> BenchResult<Self> {
         // No more tasks wait in it than the worker has granted credits for.
         let (desk, mut claims) = mpsc::unbounded_channel();
-        let options = Options::worker(HubOptions::new(url, Credential::Key(key)));
-        let channel = Channel::connect(options, Arc::new(Desk(desk)))?;
+        let options = Options::worker(HubOptions::new(url, HubCredential::Key(key)));
+        let channel = ChannelHandle::connect(options, Arc::new(ClaimForwarder(desk)))?;
         channel.connected().await;
         ready(&channel, CREDITS).await?;
         let line = channel.clone();
@@ -55,7 +55,7 @@ impl Worker {
             while let Some((task_run_id, epoch)) = claims.recv().await {
                 let (line, answer) = (line.clone(), Arc::clone(&answer));
                 tokio::spawn(async move {
-                    let done = Done { action: "done", task_run_id, epoch, result_summary: &answer };
+                    let done = DoneFrame { action: "done", task_run_id, epoch, result_summary: &answer };
                     let answered = line.request(None, Json::of(&done)).await;
                     if let Err(error) = answered.and(ready(&line, 1).await) {
                         eprintln!("a worker could not answer: {error}");
@@ -71,19 +71,19 @@ impl Worker {
     }
 }
 
-async fn ready(channel: &Channel, credits: usize) -> attache_client::Result<()> {
-    channel.notify(Json::of(&Ready { action: "ready", credits })).await
+async fn ready(channel: &ChannelHandle, credits: usize) -> attache_client::Result<()> {
+    channel.notify(Json::of(&ReadyFrame { action: "ready", credits })).await
 }
 
-// === impl Desk ===
+// === impl ClaimForwarder ===
 
-impl Peer for Desk {
+impl ChannelPeer for ClaimForwarder {
     fn running(&self) -> Option<Vec<RunId>> {
         None
     }
 
-    fn hear(&self, event: Event) {
-        if let Event::Execute(claimed) = event {
+    fn receive(&self, event: ChannelEvent) {
+        if let ChannelEvent::Execute(claimed) = event {
             let _ = self.0.send((claimed.task_run_id, claimed.epoch));
         }
     }

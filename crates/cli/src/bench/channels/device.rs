@@ -2,26 +2,26 @@
 
 use std::{path::Path, sync::Arc, time::Instant};
 
-use attache_adapter::{Adapter, Driver, Job};
-use attache_client::Hub;
+use attache_adapter::{Adapter, Driver, DriverRun};
+use attache_client::HubClient;
 use attache_protocol::{
     Json, RunId, Secret,
     env::Env,
     secret::Kind,
     wire::{
         account::AccountRequest,
-        adapter::{Host, PermissionAsked, TaskOutput, TaskReply},
+        adapter::{AdapterPermissionRequest, HostInfo, TaskOutput, TaskReply},
     },
 };
 use attache_runtime::{
-    Runtime, Shutdown,
+    RuntimeService, Shutdown,
     pair::{self, PairOptions},
     profile::LocalExecutor,
 };
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Result, Server};
+use super::{BenchResult, ServerProcess};
 
 pub(super) const AGENT: &str = "stopwatch";
 /// A task that asks for permission before it ends.
@@ -29,30 +29,34 @@ pub(super) const ASK: &str = "ask";
 
 /// What the agent noticed, and when.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Noticed {
+pub(super) enum AgentMoment {
     Arrived(RunId, Instant),
     Answered(RunId, Instant),
 }
 
 #[derive(Debug)]
-struct Stopwatch(mpsc::UnboundedSender<Noticed>);
+struct StopwatchDriver(mpsc::UnboundedSender<AgentMoment>);
 
 #[derive(Debug)]
-pub(super) struct Device {
-    pub(super) noticed: mpsc::UnboundedReceiver<Noticed>,
+pub(super) struct BenchDevice {
+    pub(super) noticed: mpsc::UnboundedReceiver<AgentMoment>,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
-// === impl Device ===
+// === impl BenchDevice ===
 
-impl Device {
+impl BenchDevice {
     /// Makes the agent, pairs this process with it and starts to work.
-    pub(super) async fn start(server: &Server, owner: &Hub, home: &Path) -> Result<Self> {
+    pub(super) async fn start(server: &ServerProcess, owner: &HubClient, home: &Path) -> BenchResult<Self> {
         let env = Env::system();
         let (notice, noticed) = mpsc::unbounded_channel();
         let secret = Kind::AdapterSecret.generate(&env);
-        let options =
-            attache_adapter::Options::new(Arc::new(Stopwatch(notice)), secret.clone(), home, home.join("scratch"));
+        let options = attache_adapter::Options::new(
+            Arc::new(StopwatchDriver(notice)),
+            secret.clone(),
+            home,
+            home.join("scratch"),
+        );
         let adapter = Adapter::bind(options).await?;
         let endpoint = format!("http://{}", adapter.local_addr());
         let serving = tokio::spawn(async move {
@@ -74,7 +78,7 @@ impl Device {
             env,
         };
         pair::redeem(home, options, &code).await?;
-        let runtime = Runtime::new(attache_runtime::Options::new(home))?;
+        let runtime = RuntimeService::new(attache_runtime::Options::new(home))?;
         let running = tokio::spawn(async move {
             let _ = runtime.run(Shutdown::default()).await;
         });
@@ -82,23 +86,23 @@ impl Device {
     }
 }
 
-// === impl Stopwatch ===
+// === impl StopwatchDriver ===
 
-impl Driver for Stopwatch {
-    fn host(&self) -> Host {
-        Host { kind: "stopwatch".to_owned(), version: None }
+impl Driver for StopwatchDriver {
+    fn host(&self) -> HostInfo {
+        HostInfo { kind: "stopwatch".to_owned(), version: None }
     }
 
-    fn run(&self, job: Job) -> futures_util::future::BoxFuture<'static, TaskReply> {
+    fn run(&self, job: DriverRun) -> futures_util::future::BoxFuture<'static, TaskReply> {
         let arrived = Instant::now();
         let notice = self.0.clone();
         Box::pin(async move {
             let run = job.task.task_run_id;
-            let _ = notice.send(Noticed::Arrived(run, arrived));
+            let _ = notice.send(AgentMoment::Arrived(run, arrived));
             if job.text().is_ok_and(|text| text == ASK) {
-                let asked = PermissionAsked::new("1", "bench", Json::empty_object());
+                let asked = AdapterPermissionRequest::new("1", "bench", Json::empty_object());
                 job.asker.permission(&asked).await;
-                let _ = notice.send(Noticed::Answered(run, Instant::now()));
+                let _ = notice.send(AgentMoment::Answered(run, Instant::now()));
             }
             TaskReply::done(&TaskOutput { text: "done".to_owned(), ..TaskOutput::default() })
         })

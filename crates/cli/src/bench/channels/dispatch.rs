@@ -6,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use attache_client::{Credential, Hub, HubOptions, PermissionFilter};
+use attache_client::{HubClient, HubCredential, HubOptions, PermissionFilter};
 use attache_protocol::{
     Json, RunId, Secret,
-    rules::permission::{Scope, State},
+    rules::permission::{DecisionScope, PermissionState},
     wire::{
         account::AccountRequest,
         permission::DecisionRequest,
@@ -20,32 +20,37 @@ use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Result, Server,
-    device::{AGENT, ASK, Device, Noticed},
+    BenchResult, ServerProcess,
+    device::{AGENT, ASK, AgentMoment, BenchDevice},
 };
 use crate::bench::{load::quantile, report::millis};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const DISPATCH_TIMEOUT: Duration = Duration::from_secs(20);
 /// Runs that bring connections and caches up before anything is measured.
 const WARM_UP: usize = 10;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Latencies {
-    pub(super) rest: Latency,
-    pub(super) load: Latency,
+pub(super) struct DispatchLatencies {
+    pub(super) rest: LatencyFigures,
+    pub(super) load: LatencyFigures,
     pub(super) busy_runs_per_second: f64,
-    pub(super) decision: Latency,
+    pub(super) decision: LatencyFigures,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Latency {
+pub(super) struct LatencyFigures {
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
 }
 
-pub(super) async fn measure(server: &Server, home: &Path, runs: usize, callers: usize) -> Result<Latencies> {
+pub(super) async fn measure(
+    server: &ServerProcess,
+    home: &Path,
+    runs: usize,
+    callers: usize,
+) -> BenchResult<DispatchLatencies> {
     let owner = super::owner(server)?;
-    let mut device = Device::start(server, &owner, home).await?;
+    let mut device = BenchDevice::start(server, &owner, home).await?;
     for _ in 0..WARM_UP {
         arrival(&owner, &mut device, "warm up").await?;
     }
@@ -76,28 +81,28 @@ pub(super) async fn measure(server: &Server, home: &Path, runs: usize, callers: 
     }
     let done = u32::try_from(finished.load(Ordering::Relaxed) - before)?;
     let busy_runs_per_second = f64::from(done) / begin.elapsed().as_secs_f64();
-    Ok(Latencies {
-        rest: Latency::of(rest),
-        load: Latency::of(load),
+    Ok(DispatchLatencies {
+        rest: LatencyFigures::of(rest),
+        load: LatencyFigures::of(load),
         busy_runs_per_second,
-        decision: Latency::of(decisions),
+        decision: LatencyFigures::of(decisions),
     })
 }
 
 fn request(agent: &str, text: &str) -> CreateRunRequest {
     #[derive(Serialize)]
-    struct Input<'a> {
+    struct BenchInput<'a> {
         text: &'a str,
     }
     CreateRunRequest {
         agent_id: agent.to_owned(),
-        input: Some(Json::of(&Input { text })),
+        input: Some(Json::of(&BenchInput { text })),
         ..CreateRunRequest::default()
     }
 }
 
 /// From the call that creates a run until the adapter has it; then waits until the device is idle again.
-async fn arrival(owner: &Hub, device: &mut Device, text: &str) -> Result<Duration> {
+async fn arrival(owner: &HubClient, device: &mut BenchDevice, text: &str) -> BenchResult<Duration> {
     let begin = Instant::now();
     let run = owner.create_run(&request(AGENT, text)).await?.task_run_id;
     let arrived = noticed(device, run).await?;
@@ -106,11 +111,12 @@ async fn arrival(owner: &Hub, device: &mut Device, text: &str) -> Result<Duratio
 }
 
 /// From the call that decides until the process that asked goes on.
-async fn decision(owner: &Hub, device: &mut Device) -> Result<Duration> {
+async fn decision(owner: &HubClient, device: &mut BenchDevice) -> BenchResult<Duration> {
     let run = owner.create_run(&request(AGENT, ASK)).await?.task_run_id;
     noticed(device, run).await?;
-    let filter = PermissionFilter { state: Some(State::Pending), run: Some(run), ..PermissionFilter::default() };
-    let deadline = Instant::now() + PATIENCE;
+    let filter =
+        PermissionFilter { state: Some(PermissionState::Pending), run: Some(run), ..PermissionFilter::default() };
+    let deadline = Instant::now() + DISPATCH_TIMEOUT;
     let permission = loop {
         if let Some(asked) = owner.permissions(&filter).await?.permission_requests.first() {
             break asked.permission_request_id;
@@ -122,7 +128,7 @@ async fn decision(owner: &Hub, device: &mut Device) -> Result<Duration> {
     };
     let answer = DecisionRequest {
         approved: true,
-        scope: Scope::Once,
+        scope: DecisionScope::Once,
         tool_pattern: None,
         until: None,
         this_channel_only: false,
@@ -135,18 +141,18 @@ async fn decision(owner: &Hub, device: &mut Device) -> Result<Duration> {
     Ok(answered.saturating_duration_since(begin))
 }
 
-async fn noticed(device: &mut Device, wanted: RunId) -> Result<Instant> {
+async fn noticed(device: &mut BenchDevice, wanted: RunId) -> BenchResult<Instant> {
     loop {
-        let (Noticed::Arrived(run, at) | Noticed::Answered(run, at)) =
-            tokio::time::timeout(PATIENCE, device.noticed.recv()).await?.ok_or("the device stopped")?;
+        let (AgentMoment::Arrived(run, at) | AgentMoment::Answered(run, at)) =
+            tokio::time::timeout(DISPATCH_TIMEOUT, device.noticed.recv()).await?.ok_or("the device stopped")?;
         if run == wanted {
             return Ok(at);
         }
     }
 }
 
-async fn ended(owner: &Hub, run: RunId) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+async fn ended(owner: &HubClient, run: RunId) -> BenchResult<()> {
+    let deadline = Instant::now() + DISPATCH_TIMEOUT;
     while !owner.run(run).await?.status.is_terminal() {
         if Instant::now() > deadline {
             return Err("a run did not end".into());
@@ -157,16 +163,21 @@ async fn ended(owner: &Hub, run: RunId) -> Result<()> {
 }
 
 /// A paired device that only speaks HTTP.
-async fn worker(server: &Server, owner: &Hub, number: usize) -> Result<Hub> {
+async fn worker(server: &ServerProcess, owner: &HubClient, number: usize) -> BenchResult<HubClient> {
     let name = format!("busy-{number}");
     owner.create_account(&AccountRequest { name: Some(name.clone()), ..AccountRequest::default() }).await?;
     let code = Secret::new(owner.create_pairing_code(&name).await?.pairing_code);
     let attached = owner.attach(&code, None, None).await?;
-    Ok(Hub::new(HubOptions::new(server.url.as_str(), Credential::RuntimeToken(attached.runtime_token)))?)
+    Ok(HubClient::new(HubOptions::new(server.url.as_str(), HubCredential::RuntimeToken(attached.runtime_token)))?)
 }
 
 /// Whole runs, one after the other, for as long as it is left alone.
-async fn keep_busy(owner: Hub, worker: Hub, name: String, finished: std::sync::Arc<AtomicU64>) -> Result<()> {
+async fn keep_busy(
+    owner: HubClient,
+    worker: HubClient,
+    name: String,
+    finished: std::sync::Arc<AtomicU64>,
+) -> BenchResult<()> {
     loop {
         let run = owner.create_run(&request(&name, "busy")).await?;
         if let Some(claimed) = worker.pull(run.agent_id, Duration::ZERO).await? {
@@ -178,9 +189,9 @@ async fn keep_busy(owner: Hub, worker: Hub, name: String, finished: std::sync::A
     }
 }
 
-// === impl Latency ===
+// === impl LatencyFigures ===
 
-impl Latency {
+impl LatencyFigures {
     fn of(mut took: Vec<Duration>) -> Self {
         took.sort_unstable();
         Self { p50_ms: millis(quantile(&took, 50)), p99_ms: millis(quantile(&took, 99)) }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use attache_client::{Credential, Hub, HubOptions};
+use attache_client::{HubClient, HubCredential, HubOptions};
 use attache_protocol::{
     Json, RunId, Secret,
     wire::{
@@ -12,36 +12,42 @@ use attache_protocol::{
 };
 use serde::Serialize;
 
-use super::{Result, Server};
+use super::{BenchResult, ServerProcess};
 
 const AGENT: &str = "speaker";
 /// Reports of the worker while the watchers watch.
 const REPORTS: i64 = 200;
 /// How many watchers share one client: it has one pool of connections.
 const PER_CLIENT: usize = 100;
-const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Serialize)]
-pub(super) struct Fanout {
+pub(super) struct FanoutFigures {
     pub(super) watchers: usize,
     pub(super) events: i64,
     pub(super) deliveries_per_second: f64,
     pub(super) one_watcher_per_second: f64,
 }
 
-pub(super) async fn measure(server: &Server, watchers: usize) -> Result<Fanout> {
+pub(super) async fn measure(server: &ServerProcess, watchers: usize) -> BenchResult<FanoutFigures> {
     let owner = super::owner(server)?;
     owner.create_account(&AccountRequest { name: Some(AGENT.to_owned()), ..AccountRequest::default() }).await?;
     let code = Secret::new(owner.create_pairing_code(AGENT).await?.pairing_code);
     let attached = owner.attach(&code, None, None).await?;
-    let worker = Hub::new(HubOptions::new(server.url.as_str(), Credential::RuntimeToken(attached.runtime_token)))?;
-    let (_, alone) = told(server, &owner, &worker, 1).await?;
-    let (events, together) = told(server, &owner, &worker, watchers).await?;
-    Ok(Fanout { watchers, events, deliveries_per_second: together, one_watcher_per_second: alone })
+    let worker =
+        HubClient::new(HubOptions::new(server.url.as_str(), HubCredential::RuntimeToken(attached.runtime_token)))?;
+    let (_, alone) = measure_deliveries(server, &owner, &worker, 1).await?;
+    let (events, together) = measure_deliveries(server, &owner, &worker, watchers).await?;
+    Ok(FanoutFigures { watchers, events, deliveries_per_second: together, one_watcher_per_second: alone })
 }
 
 /// One run with so many watchers: how many events each of them saw, and how many deliveries that is in a second.
-async fn told(server: &Server, owner: &Hub, worker: &Hub, watchers: usize) -> Result<(i64, f64)> {
+async fn measure_deliveries(
+    server: &ServerProcess,
+    owner: &HubClient,
+    worker: &HubClient,
+    watchers: usize,
+) -> BenchResult<(i64, f64)> {
     let input = Json::from_text(r#"{"text":"speak"}"#)?;
     let request = CreateRunRequest { agent_id: AGENT.to_owned(), input: Some(input), ..CreateRunRequest::default() };
     let run = owner.create_run(&request).await?;
@@ -53,7 +59,7 @@ async fn told(server: &Server, owner: &Hub, worker: &Hub, watchers: usize) -> Re
     let watching: Vec<_> = (0..watchers)
         .map(|number| tokio::spawn(watch(clients[number / PER_CLIENT].clone(), claimed.task_run_id)))
         .collect();
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_INTERVAL).await;
     let begin = Instant::now();
     for number in 1..=REPORTS {
         let chunk = Json::of(&format!("piece {number} of a long answer that somebody waits for\n"));
@@ -77,7 +83,7 @@ async fn told(server: &Server, owner: &Hub, worker: &Hub, watchers: usize) -> Re
 }
 
 /// Follows the run to its end; every event must come once and in order.
-async fn watch(hub: Hub, run: RunId) -> Result<i64> {
+async fn watch(hub: HubClient, run: RunId) -> BenchResult<i64> {
     let mut stream = hub.follow(run, 0);
     let mut last = 0;
     while let Some(event) = stream.next().await {

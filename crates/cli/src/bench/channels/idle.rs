@@ -9,21 +9,21 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{Result, Server};
+use super::{BenchResult, ServerProcess};
 
 /// How many agents register, or connect, at the same time.
-const AT_ONCE: usize = 32;
-const SETTLE: Duration = Duration::from_secs(3);
+const MAX_CONCURRENT: usize = 32;
+const SETTLE_INTERVAL: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Serialize)]
-pub(super) struct Idle {
+pub(super) struct IdleFigures {
     pub(super) channels: usize,
     pub(super) kib_per_channel: f64,
     pub(super) hub_mib: f64,
 }
 
 /// Registers that many agents, then opens a channel for each and lets it lie.
-pub(super) async fn measure(hub: &Server, channels: usize) -> Result<Idle> {
+pub(super) async fn measure(hub: &ServerProcess, channels: usize) -> BenchResult<IdleFigures> {
     let keys = gather(channels, |number| {
         let owner = super::owner(hub);
         async move {
@@ -38,23 +38,24 @@ pub(super) async fn measure(hub: &Server, channels: usize) -> Result<Idle> {
         }
     })
     .await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_INTERVAL).await;
     let before = hub.resident_kib()?;
     let address = hub.url.trim_start_matches("http://").to_owned();
     let sockets = gather(channels, |number| open(address.clone(), keys[number].clone())).await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_INTERVAL).await;
     let after = hub.resident_kib()?;
     let open = u32::try_from(sockets.len())?;
-    Ok(Idle { channels, kib_per_channel: (after - before) / f64::from(open), hub_mib: after / 1024.0 })
+    Ok(IdleFigures { channels, kib_per_channel: (after - before) / f64::from(open), hub_mib: after / 1024.0 })
 }
 
-async fn gather<T: Send + 'static, F>(count: usize, make: impl Fn(usize) -> F) -> Result<Vec<T>>
+async fn gather<T: Send + 'static, F>(count: usize, make: impl Fn(usize) -> F) -> BenchResult<Vec<T>>
 where
-    F: Future<Output = Result<T>> + Send + 'static,
+    F: Future<Output = BenchResult<T>> + Send + 'static,
 {
     let mut made = Vec::with_capacity(count);
-    for first in (0..count).step_by(AT_ONCE) {
-        let tasks: Vec<_> = (first..count.min(first + AT_ONCE)).map(|number| tokio::spawn(make(number))).collect();
+    for first in (0..count).step_by(MAX_CONCURRENT) {
+        let tasks: Vec<_> =
+            (first..count.min(first + MAX_CONCURRENT)).map(|number| tokio::spawn(make(number))).collect();
         for task in tasks {
             made.push(task.await??);
         }
@@ -63,7 +64,7 @@ where
 }
 
 /// A channel that is ready for work, by hand: the benchmark's own side of ten thousand sockets must stay small.
-async fn open(address: String, key: Secret<String>) -> Result<TcpStream> {
+async fn open(address: String, key: Secret<String>) -> BenchResult<TcpStream> {
     let mut stream = TcpStream::connect(&address).await?;
     let upgrade = format!(
         "GET /api/envelope/ws HTTP/1.1\r\nhost: {address}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
@@ -84,7 +85,7 @@ async fn open(address: String, key: Secret<String>) -> Result<TcpStream> {
 }
 
 /// One masked text frame; the mask is zero, which is as good as any for a benchmark.
-async fn send(stream: &mut TcpStream, text: &str) -> Result<()> {
+async fn send(stream: &mut TcpStream, text: &str) -> BenchResult<()> {
     let length = u16::try_from(text.len())?;
     let mut frame = vec![0x81, 0xfe];
     frame.extend_from_slice(&length.to_be_bytes());
@@ -93,7 +94,7 @@ async fn send(stream: &mut TcpStream, text: &str) -> Result<()> {
     Ok(stream.write_all(&frame).await?)
 }
 
-async fn read_until(stream: &mut TcpStream, wanted: &str) -> Result<()> {
+async fn read_until(stream: &mut TcpStream, wanted: &str) -> BenchResult<()> {
     let mut heard = Vec::new();
     while !String::from_utf8_lossy(&heard).contains(wanted) {
         if stream.read_buf(&mut heard).await? == 0 {

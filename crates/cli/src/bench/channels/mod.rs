@@ -7,12 +7,12 @@ mod idle;
 
 use std::path::PathBuf;
 
-use attache_client::{Credential, Hub, HubOptions};
+use attache_client::{HubClient, HubCredential, HubOptions};
 use attache_protocol::Json;
 use serde::Serialize;
 
-use self::{dispatch::Latencies, fanout::Fanout, idle::Idle};
-use super::{Result, Shape, child::Server, world::Scratch};
+use self::{dispatch::DispatchLatencies, fanout::FanoutFigures, idle::IdleFigures};
+use super::{BenchResult, FiguresFormat, server_process::ServerProcess, world::BenchFolder};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
@@ -34,25 +34,25 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Figures {
-    idle: Option<Idle>,
-    dispatch: Option<Latencies>,
-    fanout: Option<Fanout>,
+struct ChannelFigures {
+    idle: Option<IdleFigures>,
+    dispatch: Option<DispatchLatencies>,
+    fanout: Option<FanoutFigures>,
 }
 
-pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
-    let scratch = Scratch::make(args.dir.as_deref())?;
-    let mut figures = Figures::default();
+pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
+    let scratch = BenchFolder::make(args.dir.as_deref())?;
+    let mut figures = ChannelFigures::default();
     if args.runs > 0 {
-        let hub = Server::start("hub", &scratch.folder("dispatch", 0)?).await?;
+        let hub = ServerProcess::start("hub", &scratch.folder("dispatch", 0)?).await?;
         figures.dispatch = Some(dispatch::measure(&hub, &scratch.folder("device", 0)?, args.runs, args.callers).await?);
     }
     if args.watchers > 0 {
-        let hub = Server::start("hub", &scratch.folder("fanout", 0)?).await?;
+        let hub = ServerProcess::start("hub", &scratch.folder("fanout", 0)?).await?;
         figures.fanout = Some(fanout::measure(&hub, args.watchers).await?);
     }
     if args.channels > 0 {
-        let hub = Server::start("hub", &scratch.folder("idle", 0)?).await?;
+        let hub = ServerProcess::start("hub", &scratch.folder("idle", 0)?).await?;
         figures.idle = Some(idle::measure(&hub, args.channels).await?);
     }
     figures.print(shape);
@@ -60,19 +60,19 @@ pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
 }
 
 /// The hub with its owner's key.
-fn owner(hub: &Server) -> Result<Hub> {
-    Ok(Hub::new(HubOptions::new(hub.url.as_str(), Credential::Key(hub.key.clone())))?)
+fn owner(hub: &ServerProcess) -> BenchResult<HubClient> {
+    Ok(HubClient::new(HubOptions::new(hub.url.as_str(), HubCredential::Key(hub.key.clone())))?)
 }
 
-// === impl Figures ===
+// === impl ChannelFigures ===
 
-impl Figures {
+impl ChannelFigures {
     #[allow(clippy::print_stdout, reason = "the report is the command's output")]
-    fn print(&self, shape: Shape) {
-        if shape == Shape::Json {
+    fn print(&self, shape: FiguresFormat) {
+        if shape == FiguresFormat::Json {
             return println!("{}", Json::of(self).get());
         }
-        if let Some(Latencies { rest, load, decision, busy_runs_per_second }) = &self.dispatch {
+        if let Some(DispatchLatencies { rest, load, decision, busy_runs_per_second }) = &self.dispatch {
             println!("create -> adapter, at rest: p50 {:.2} ms, p99 {:.2} ms", rest.p50_ms, rest.p99_ms);
             println!(
                 "create -> adapter, beside {busy_runs_per_second:.0} runs/s: p50 {:.2} ms, p99 {:.2} ms",
@@ -80,13 +80,13 @@ impl Figures {
             );
             println!("decision -> the process goes on: p50 {:.2} ms, p99 {:.2} ms", decision.p50_ms, decision.p99_ms);
         }
-        if let Some(Fanout { watchers, events, deliveries_per_second, one_watcher_per_second }) = &self.fanout {
+        if let Some(FanoutFigures { watchers, events, deliveries_per_second, one_watcher_per_second }) = &self.fanout {
             println!(
                 "{events} events to {watchers} watchers: {deliveries_per_second:.0} deliveries/s \
                  (one watcher alone: {one_watcher_per_second:.0}/s)"
             );
         }
-        if let Some(Idle { channels, kib_per_channel, hub_mib }) = &self.idle {
+        if let Some(IdleFigures { channels, kib_per_channel, hub_mib }) = &self.idle {
             println!("{channels} idle channels: {kib_per_channel:.1} KiB each, the hub holds {hub_mib:.0} MiB");
         }
     }

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_client::{Hub, Upload};
+use attache_client::{ArtifactSource, HubClient};
 use attache_protocol::{
     ConversationId,
     error::exit,
@@ -13,7 +13,7 @@ use attache_protocol::{
 };
 use tokio::fs::File;
 
-use crate::{Context, Failure, output::time};
+use crate::{CommandContext, CommandFailure, output::time};
 
 /// Files that are there and can be read, with their sizes.
 #[derive(Debug)]
@@ -25,14 +25,13 @@ const TITLE: usize = 80;
 // === impl Files ===
 
 impl Files {
-    pub(super) fn look(paths: &[PathBuf]) -> Result<Self, Failure> {
+    pub(super) fn look(paths: &[PathBuf]) -> Result<Self, CommandFailure> {
         let mut files = Vec::new();
         for path in paths {
             let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
             if !metadata.is_file() {
-                return Err(
-                    Failure::usage(format!("{} is not a file", path.display())).hint("Name files, one --file each.")
-                );
+                return Err(CommandFailure::usage(format!("{} is not a file", path.display()))
+                    .hint("Name files, one --file each."));
             }
             files.push((path.clone(), metadata.len()));
         }
@@ -43,7 +42,7 @@ impl Files {
         self.0.iter().map(|(_, size)| size).sum()
     }
 
-    pub(super) fn inline(&self) -> Result<Vec<Part>, Failure> {
+    pub(super) fn inline(&self) -> Result<Vec<Part>, CommandFailure> {
         let part = |(path, _): &(PathBuf, u64)| {
             let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
             Ok(Part::file(&bytes, name(path), media_type(path)))
@@ -54,11 +53,11 @@ impl Files {
     /// Uploads them to the conversation's workspace, which is made if the task is in none. None is ever whole in memory.
     pub(super) async fn upload(
         &self,
-        context: &Context,
-        hub: &Hub,
+        context: &CommandContext,
+        hub: &HubClient,
         conversation: Option<ConversationId>,
         task: &str,
-    ) -> Result<(Option<ConversationId>, Vec<Part>), Failure> {
+    ) -> Result<(Option<ConversationId>, Vec<Part>), CommandFailure> {
         let conversation = match conversation {
             Some(conversation) => conversation,
             None => {
@@ -71,7 +70,7 @@ impl Files {
         for (path, size) in &self.0 {
             let (name, kind) = (name(path), media_type(path));
             let file = File::open(path).await.map_err(|error| unreadable(path, &error))?;
-            let upload = Upload::File { file, size: *size };
+            let upload = ArtifactSource::File { file, size: *size };
             let stored = hub.put_artifact(conversation.workspace(), &name, Some(kind), upload).await;
             let artifact = stored.map_err(|error| too_large(error.into(), path, *size))?;
             parts.push(Part::artifact(artifact.artifact_id, name, kind));
@@ -83,15 +82,15 @@ impl Files {
     }
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    Failure { exit: exit::USAGE, ..Failure::file("read", path, error) }
+fn unreadable(path: &Path, error: &io::Error) -> CommandFailure {
+    CommandFailure { exit: exit::USAGE, ..CommandFailure::file("read", path, error) }
 }
 
-fn too_large(failure: Failure, path: &Path, size: u64) -> Failure {
+fn too_large(failure: CommandFailure, path: &Path, size: u64) -> CommandFailure {
     if failure.code != "too_large" {
         return failure;
     }
-    Failure {
+    CommandFailure {
         message: format!("{} ({}) is larger than what this hub takes", path.display(), time::size(size)),
         ..failure
     }

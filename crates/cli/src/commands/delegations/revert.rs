@@ -4,34 +4,33 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
 use attache_protocol::{
     error::exit,
-    wire::delegation::{Revert, Reverted, Take},
+    wire::delegation::{ConflictChoice, RevertRequest, RevertResult},
 };
 
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure, daemon_access,
     ids::IdArg,
-    lending,
-    output::{Style, clean},
+    output::{TextStyle, clean},
 };
 
 pub(super) async fn run(
-    context: &Context,
+    context: &CommandContext,
     delegation: &IdArg,
     paths: Vec<String>,
     take: Option<&str>,
-) -> Result<(), Failure> {
-    let daemon = lending::daemon(context).await?;
+) -> Result<(), CommandFailure> {
+    let daemon = daemon_access::daemon(context).await?;
     let delegation = delegation.delegation(&daemon).await?;
     let take = take.and_then(version);
-    let mut reverted = daemon.revert(delegation, &Revert { paths, take }).await?;
+    let mut reverted = daemon.revert(delegation, &RevertRequest { paths, take }).await?;
     for (path, take) in choose(context, &reverted)? {
-        let asked = Revert { paths: vec![path.clone()], take: Some(take) };
-        let Reverted { restored, kept } = daemon.revert(delegation, &asked).await?;
+        let asked = RevertRequest { paths: vec![path.clone()], take: Some(take) };
+        let RevertResult { restored, kept } = daemon.revert(delegation, &asked).await?;
         reverted.kept.retain(|left| left.path != path);
         reverted.restored.extend(restored);
         reverted.kept.extend(kept);
     }
-    let ended = if reverted.kept.is_empty() { Ok(()) } else { Err(Failure::quiet(exit::INCOMPLETE)) };
+    let ended = if reverted.kept.is_empty() { Ok(()) } else { Err(CommandFailure::quiet(exit::INCOMPLETE)) };
     if context.output.is_json() {
         context.output.json(&reverted)?;
         return ended;
@@ -42,9 +41,9 @@ pub(super) async fn run(
     let conflicts = reverted.kept.iter().filter(|kept| kept.conflict).count();
     for kept in &reverted.kept {
         let line = format!("left alone: {} ({})", clean::line(&kept.path), clean::line(&kept.reason));
-        context.output.say_styled(Style::Busy, line);
+        context.output.say_styled(TextStyle::Busy, line);
         for version in &kept.versions {
-            context.output.say_styled(Style::Dim, format_args!("  your version: {}", clean::line(version)));
+            context.output.say_styled(TextStyle::Dim, format_args!("  your version: {}", clean::line(version)));
         }
     }
     context.output.say(format_args!("{} restored, {} left alone.", reverted.restored.len(), reverted.kept.len()));
@@ -57,16 +56,16 @@ pub(super) async fn run(
     ended
 }
 
-fn version(name: &str) -> Option<Take> {
+fn version(name: &str) -> Option<ConflictChoice> {
     match name {
-        "before" | "b" => Some(Take::Before),
-        "mine" | "m" => Some(Take::Mine),
+        "before" | "b" => Some(ConflictChoice::Before),
+        "mine" | "m" => Some(ConflictChoice::Mine),
         _ => None,
     }
 }
 
 /// Asks the person at the terminal about each file that both sides edited.
-fn choose(context: &Context, reverted: &Reverted) -> Result<Vec<(String, Take)>, Failure> {
+fn choose(context: &CommandContext, reverted: &RevertResult) -> Result<Vec<(String, ConflictChoice)>, CommandFailure> {
     let mut chosen = Vec::new();
     if !io::stdin().is_terminal() || !context.output.talk_terminal || context.output.is_json() {
         return Ok(chosen);

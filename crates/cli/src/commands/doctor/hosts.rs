@@ -2,18 +2,18 @@
 
 use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, time::Duration};
 
-use attache_adapter::preset::{self, Found, Kind, Login, Surroundings};
+use attache_adapter::preset::{self, DetectedHost, DetectionEnvironment, DriverKind, LoginState};
 use attache_client as client;
 use attache_protocol::{Secret, env::Env, log};
 use attache_runtime::profile::Profile;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::Finding;
-use crate::{Context, config, hosts, supervised};
+use super::DoctorFinding;
+use crate::{CommandContext, config, hosts, supervised_adapter};
 
 /// How long a host may take to start.
-const START: Duration = Duration::from_secs(60);
+const HOST_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A private folder that is removed in the end.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct ScratchFolder(PathBuf);
 
 /// A host as `--json` shows it. The home folder is `~`, and of a login only how one sees it.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct View {
+pub(super) struct DoctorHost {
     preset: String,
     label: String,
     program: String,
@@ -34,48 +34,52 @@ pub(super) struct View {
 }
 
 /// Looks for every host of the table.
-pub(super) async fn check(context: &Context, findings: &mut Vec<Finding>) -> Vec<View> {
+pub(super) async fn check(context: &CommandContext, findings: &mut Vec<DoctorFinding>) -> Vec<DoctorHost> {
     let table = match hosts::table(context) {
         Ok(table) => table,
         Err(failure) => {
-            findings.push(Finding::problem("presets", failure.message).fix(failure.hint));
+            findings.push(DoctorFinding::problem("presets", failure.message).fix(failure.hint));
             return Vec::new();
         }
     };
-    let around = config::surroundings();
+    let around = config::detection_environment();
     let found = preset::detect(&table, &around).await;
     if found.is_empty() {
         let fix = "docs/hosts.md lists those that Attaché knows and how to install them.";
-        findings.push(Finding::ok("host", "no host of agents is on this machine besides the shell").fix(fix));
+        findings.push(DoctorFinding::ok("host", "no host of agents is on this machine besides the shell").fix(fix));
     }
     findings.extend(found.iter().map(|found| {
         let said = hosts::describe(found, &around);
-        let finding = if hosts::is_ready(found) { Finding::ok("host", said) } else { Finding::warning("host", said) };
+        let finding =
+            if hosts::is_ready(found) { DoctorFinding::ok("host", said) } else { DoctorFinding::warning("host", said) };
         finding.fix(found.fix.as_deref().unwrap_or_default())
     }));
-    found.iter().map(|found| View::of(found, &around)).collect()
+    found.iter().map(|found| DoctorHost::of(found, &around)).collect()
 }
 
 /// Starts the host of a profile as for a task, without giving it one: what only shows then is a bad time to learn it.
-pub(super) async fn try_start(context: &Context, profile: &Profile) -> Option<Finding> {
+pub(super) async fn try_start(context: &CommandContext, profile: &Profile) -> Option<DoctorFinding> {
     let executor = &profile.local_executor;
-    let kind = executor.kind.as_deref().filter(|kind| !matches!(*kind, supervised::SHELL | supervised::COMMAND))?;
+    let kind = executor
+        .kind
+        .as_deref()
+        .filter(|kind| !matches!(*kind, supervised_adapter::SHELL | supervised_adapter::COMMAND))?;
     if profile.local_agent_endpoint.is_some() {
         return None;
     }
     let host = hosts::host(context, kind, executor.reference.as_deref()).ok()?;
-    let around = config::surroundings();
+    let around = config::detection_environment();
     // What is missing there is said elsewhere, and a program that others can write to is not started. One without a
     // login is: it may need none, with a provider of its own.
-    let found = host.look(&around).await;
-    if found.trouble.is_some() {
+    let found = host.detect(&around).await;
+    if found.problem.is_some() {
         return None;
     }
     // An empty folder of its own: what is tried is the host, and nothing of a project. Not below our home, which no
     // agent may see.
     let scratch = ScratchFolder::make(&context.env).ok()?;
     let folder = scratch.0.join("work");
-    client::private::folder(&folder).ok()?;
+    client::private_file::folder(&folder).ok()?;
     let label = host.preset.label.clone();
     let mut setup = host.preset.setup(&host.program);
     setup.args.extend(host.args);
@@ -83,32 +87,36 @@ pub(super) async fn try_start(context: &Context, profile: &Profile) -> Option<Fi
     let mut options = attache_adapter::Options::new(driver, Secret::new(String::new()), &folder, &scratch.0);
     options.environment = around.environment_of(&host.preset);
     let began = Instant::now();
-    let tried = tokio::time::timeout(START, attache_adapter::try_start(&options)).await;
+    let tried = tokio::time::timeout(HOST_START_TIMEOUT, attache_adapter::try_start(&options)).await;
     Some(match tried {
         // It tells only at its first task that nobody has logged in.
-        Ok(Ok(())) if found.login == Login::Out && host.preset.driver == Kind::Claude => return None,
-        Ok(Ok(())) => {
-            Finding::ok("host", format!("{label} starts and takes tasks ({:.1} s)", began.elapsed().as_secs_f64()))
-        }
-        Ok(Err(message)) => Finding::problem("host", format!("{label} does not start for a task: {message}"))
+        Ok(Ok(())) if found.login == LoginState::Out && host.preset.driver == DriverKind::Claude => return None,
+        Ok(Ok(())) => DoctorFinding::ok(
+            "host",
+            format!("{label} starts and takes tasks ({:.1} s)", began.elapsed().as_secs_f64()),
+        ),
+        Ok(Err(message)) => DoctorFinding::problem("host", format!("{label} does not start for a task: {message}"))
             .fix("Mend what it says, or its own configuration, and run `attache doctor` again."),
-        Err(_) => Finding::warning("host", format!("{label} did not start within {} seconds", START.as_secs()))
-            .fix("Start it by hand on this device and see what it waits for."),
+        Err(_) => DoctorFinding::warning(
+            "host",
+            format!("{label} did not start within {} seconds", HOST_START_TIMEOUT.as_secs()),
+        )
+        .fix("Start it by hand on this device and see what it waits for."),
     })
 }
 
 /// Whether something can execute the tasks of a profile without an adapter of the user's own.
-pub(super) fn check_executor(context: &Context, profile: &Profile) -> Option<Finding> {
+pub(super) fn check_executor(context: &CommandContext, profile: &Profile) -> Option<DoctorFinding> {
     let executor = &profile.local_executor;
     match (executor.kind.as_deref(), executor.reference.as_deref()) {
-        (None | Some(supervised::SHELL), _) | (Some(supervised::COMMAND), Some(_)) => None,
-        (Some(supervised::COMMAND), None) => Some(
-            Finding::problem("adapter", format!("{} has no program to execute tasks with", profile.key()))
+        (None | Some(supervised_adapter::SHELL), _) | (Some(supervised_adapter::COMMAND), Some(_)) => None,
+        (Some(supervised_adapter::COMMAND), None) => Some(
+            DoctorFinding::problem("adapter", format!("{} has no program to execute tasks with", profile.key()))
                 .fix("Pair again with --local-executor-ref PROG."),
         ),
         (Some(kind), reference) => {
             let failure = hosts::host(context, kind, reference).err()?;
-            Some(Finding::problem("adapter", failure.message).fix(failure.hint))
+            Some(DoctorFinding::problem("adapter", failure.message).fix(failure.hint))
         }
     }
 }
@@ -132,14 +140,14 @@ impl Drop for ScratchFolder {
     }
 }
 
-// === impl View ===
+// === impl DoctorHost ===
 
-impl View {
-    fn of(found: &Found, around: &Surroundings) -> Self {
+impl DoctorHost {
+    fn of(found: &DetectedHost, around: &DetectionEnvironment) -> Self {
         let (login, login_by) = match &found.login {
-            Login::In(how) => ("in", Some(how.clone())),
-            Login::Out => ("out", None),
-            Login::Unknown => ("unknown", None),
+            LoginState::In(how) => ("in", Some(how.clone())),
+            LoginState::Out => ("out", None),
+            LoginState::Unknown => ("unknown", None),
         };
         Self {
             preset: found.preset.clone(),
@@ -148,7 +156,7 @@ impl View {
             version: found.version.as_ref().map(ToString::to_string),
             login,
             login_by,
-            trouble: found.trouble.as_ref().map(ToString::to_string),
+            trouble: found.problem.as_ref().map(ToString::to_string),
         }
     }
 }

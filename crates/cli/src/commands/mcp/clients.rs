@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::{jsonc, tables};
+use super::{jsonc, toml_text};
 use crate::Config;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Client {
+pub(super) enum McpClient {
     Claude,
     Codex,
     Gemini,
@@ -18,7 +18,7 @@ pub(super) enum Client {
 
 /// How the server is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct McpServerEntry {
     pub(super) command: String,
     pub(super) args: Vec<String>,
     /// Only where this machine's folders are not the usual ones.
@@ -28,9 +28,9 @@ pub(super) struct Entry {
 /// What our entry is called in every client.
 pub(super) const NAME: &str = "attache";
 
-// === impl Client ===
+// === impl McpClient ===
 
-impl Client {
+impl McpClient {
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Claude => "Claude Code",
@@ -43,7 +43,7 @@ impl Client {
 
     /// The file for all projects of this person.
     pub(super) fn file(self, config: &Config) -> Option<PathBuf> {
-        let home = config.person.clone()?;
+        let home = config.user_home.clone()?;
         Some(match self {
             Self::Claude => config.claude_home.clone().unwrap_or(home).join(".claude.json"),
             Self::Codex => config.codex_home.clone().unwrap_or_else(|| home.join(".codex")).join("config.toml"),
@@ -57,9 +57,9 @@ impl Client {
     }
 
     /// The text of the file with our entry, or without it.
-    pub(super) fn edit(self, text: &str, entry: Option<&Entry>) -> Result<String, String> {
+    pub(super) fn edit(self, text: &str, entry: Option<&McpServerEntry>) -> Result<String, String> {
         match self {
-            Self::Codex => tables::edit(text, NAME, entry),
+            Self::Codex => toml_text::edit(text, NAME, entry),
             Self::Claude | Self::Gemini | Self::Vscode | Self::Cursor => {
                 let value = entry.map(|entry| self.value(entry));
                 jsonc::edit(text, [self.section(), NAME], value.as_ref())
@@ -74,7 +74,7 @@ impl Client {
         }
     }
 
-    fn value(self, entry: &Entry) -> Value {
+    fn value(self, entry: &McpServerEntry) -> Value {
         let mut value = Map::new();
         if matches!(self, Self::Claude | Self::Vscode) {
             value.insert("type".to_owned(), Value::from("stdio"));

@@ -8,8 +8,8 @@ use std::{
 
 use serde::Serialize;
 
-use super::clients::{Client, Entry, backup};
-use crate::{Context, Failure, context::HubArgs, home, output::Style};
+use super::clients::{McpClient, McpServerEntry, backup};
+use crate::{CommandContext, CommandFailure, context::HubArgs, home, output::TextStyle};
 
 /// Enter this server into the configuration of MCP clients
 #[derive(Debug, clap::Args)]
@@ -22,7 +22,7 @@ The rest of each file stays as it is, comments and all; the file as it was is ke
 the command exits with 1.")]
 pub(super) struct Args {
     #[command(flatten)]
-    common: Undo,
+    common: UninstallArgs,
     /// How long a tool waits before it answers `running`, for a client that waits shorter or longer than usual
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     wait: Option<u64>,
@@ -30,10 +30,10 @@ pub(super) struct Args {
 
 /// Take this server out of the configuration of MCP clients
 #[derive(Debug, clap::Args)]
-pub(super) struct Undo {
+pub(super) struct UninstallArgs {
     /// Which clients, with commas in between
     #[arg(long = "for", value_name = "CLIENTS", value_delimiter = ',', required = true)]
-    clients: Vec<Client>,
+    clients: Vec<McpClient>,
     /// Only show what would be written
     #[arg(long)]
     print: bool,
@@ -41,7 +41,7 @@ pub(super) struct Undo {
 
 /// What became of one file.
 #[derive(Serialize)]
-struct Done {
+struct ClientFileChange {
     client: &'static str,
     file: PathBuf,
     changed: bool,
@@ -53,9 +53,9 @@ struct Done {
     error: Option<String>,
 }
 
-pub(super) fn install(context: &Context, args: &Args, hub: &HubArgs) -> Result<(), Failure> {
+pub(super) fn install(context: &CommandContext, args: &Args, hub: &HubArgs) -> Result<(), CommandFailure> {
     let program = std::env::current_exe()
-        .map_err(|error| Failure::failed(format!("cannot tell where this program is: {error}")))?;
+        .map_err(|error| CommandFailure::failed(format!("cannot tell where this program is: {error}")))?;
     let mut arguments = vec!["mcp".to_owned()];
     if let Some(wait) = args.wait {
         arguments.extend(["--wait".to_owned(), wait.to_string()]);
@@ -69,22 +69,29 @@ pub(super) fn install(context: &Context, args: &Args, hub: &HubArgs) -> Result<(
     for (name, value) in named {
         arguments.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
     }
-    let entry =
-        Entry { command: program.to_string_lossy().into_owned(), args: arguments, env: context.config.unusual_homes() };
+    let entry = McpServerEntry {
+        command: program.to_string_lossy().into_owned(),
+        args: arguments,
+        env: context.config.unusual_homes(),
+    };
     change(context, &args.common, Some(&entry))
 }
 
-pub(super) fn uninstall(context: &Context, args: &Undo) -> Result<(), Failure> {
+pub(super) fn uninstall(context: &CommandContext, args: &UninstallArgs) -> Result<(), CommandFailure> {
     change(context, args, None)
 }
 
-fn change(context: &Context, args: &Undo, entry: Option<&Entry>) -> Result<(), Failure> {
+fn change(
+    context: &CommandContext,
+    args: &UninstallArgs,
+    entry: Option<&McpServerEntry>,
+) -> Result<(), CommandFailure> {
     let (mut all, mut failures) = (Vec::new(), Vec::new());
     for client in &args.clients {
         match change_one(context, args, entry, *client) {
             Ok(done) => all.push(done),
             Err(failure) => {
-                all.push(Done::failed(context, *client, &failure));
+                all.push(ClientFileChange::failed(context, *client, &failure));
                 failures.push(failure);
             }
         }
@@ -97,7 +104,7 @@ fn change(context: &Context, args: &Undo, entry: Option<&Entry>) -> Result<(), F
     let is_partial = failures.len() < all.len();
     if entry.is_some() && !args.print && is_partial && !context.output.is_json() {
         context.output.say_styled(
-            Style::Dim,
+            TextStyle::Dim,
             "Start the client anew. Which folders and agents it may use: attache delegations allow --help",
         );
     }
@@ -105,42 +112,47 @@ fn change(context: &Context, args: &Undo, entry: Option<&Entry>) -> Result<(), F
     match failures.pop() {
         None => Ok(()),
         Some(failure) if all.len() == 1 => Err(failure),
-        Some(Failure { hint, .. }) => {
+        Some(CommandFailure { hint, .. }) => {
             let files = if count == 1 { "1 file was".to_owned() } else { format!("{count} files were") };
-            Err(Failure::failed(format!("{files} left alone")).hint(hint))
+            Err(CommandFailure::failed(format!("{files} left alone")).hint(hint))
         }
     }
 }
 
 /// One client's file, whatever becomes of the others.
-fn change_one(context: &Context, args: &Undo, entry: Option<&Entry>, client: Client) -> Result<Done, Failure> {
+fn change_one(
+    context: &CommandContext,
+    args: &UninstallArgs,
+    entry: Option<&McpServerEntry>,
+    client: McpClient,
+) -> Result<ClientFileChange, CommandFailure> {
     let file = client.file(&context.config).ok_or_else(|| {
-        Failure::usage("there is no home folder to look for clients in").hint("Set HOME to your home folder.")
+        CommandFailure::usage("there is no home folder to look for clients in").hint("Set HOME to your home folder.")
     })?;
     let before = read(&file)?;
     let after = client.edit(before.as_deref().unwrap_or_default(), entry).map_err(|why| {
-        Failure::failed(format!("{} is left alone: {why}", file.display()))
+        CommandFailure::failed(format!("{} is left alone: {why}", file.display()))
             .hint(format!("See what it needs with: attache mcp install --for {} --print", name(client)))
     });
     let after = match (after, args.print, entry) {
         // What would be in a file of its own is shown even if this file cannot be followed.
-        (Err(_), true, Some(_)) => client.edit("", entry).map_err(Failure::failed)?,
+        (Err(_), true, Some(_)) => client.edit("", entry).map_err(CommandFailure::failed)?,
         (after, _, _) => after?,
     };
     let changed = before.as_deref().unwrap_or_default() != after;
     if changed && !args.print {
         write(&file, before.as_deref(), &after)?;
     }
-    Ok(Done { client: client.title(), file, changed, content: args.print.then_some(after), error: None })
+    Ok(ClientFileChange { client: client.title(), file, changed, content: args.print.then_some(after), error: None })
 }
 
-fn show(context: &Context, all: &[Done]) -> Result<(), Failure> {
+fn show(context: &CommandContext, all: &[ClientFileChange]) -> Result<(), CommandFailure> {
     for done in all {
         let file = done.file.display();
         match (&done.error, &done.content, done.changed) {
-            (Some(error), _, _) => context.output.say_styled(Style::Bad, format_args!("{}: {error}", done.client)),
+            (Some(error), _, _) => context.output.say_styled(TextStyle::Bad, format_args!("{}: {error}", done.client)),
             (None, Some(content), _) => {
-                context.output.say_styled(Style::Dim, format_args!("{file}:"));
+                context.output.say_styled(TextStyle::Dim, format_args!("{file}:"));
                 context.output.line(content.trim_end())?;
             }
             (None, None, true) => context.output.say(format_args!("{}: wrote {file}", done.client)),
@@ -150,33 +162,33 @@ fn show(context: &Context, all: &[Done]) -> Result<(), Failure> {
     Ok(())
 }
 
-// === impl Done ===
+// === impl ClientFileChange ===
 
-impl Done {
-    fn failed(context: &Context, client: Client, failure: &Failure) -> Self {
+impl ClientFileChange {
+    fn failed(context: &CommandContext, client: McpClient, failure: &CommandFailure) -> Self {
         let file = client.file(&context.config).unwrap_or_default();
         let error = Some(failure.message.clone());
         Self { client: client.title(), file, changed: false, content: None, error }
     }
 }
 
-fn name(client: Client) -> String {
+fn name(client: McpClient) -> String {
     use clap::ValueEnum as _;
     client.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-fn read(file: &Path) -> Result<Option<String>, Failure> {
+fn read(file: &Path) -> Result<Option<String>, CommandFailure> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::file("read", file, &error)),
+        Err(error) => Err(CommandFailure::file("read", file, &error)),
     }
 }
 
 /// In full or not at all; where the file is a link, what it leads to.
-fn write(file: &Path, before: Option<&str>, after: &str) -> Result<(), Failure> {
+fn write(file: &Path, before: Option<&str>, after: &str) -> Result<(), CommandFailure> {
     let file = &fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let failed = |error: io::Error| Failure::file("write", file, &error);
+    let failed = |error: io::Error| CommandFailure::file("write", file, &error);
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }

@@ -6,20 +6,20 @@ use std::ops::Range;
 use serde_json::Value;
 
 /// One object of the text, and where its members are.
-struct Object {
+struct ObjectSpan {
     /// From `{` to after `}`.
     range: Range<usize>,
-    members: Vec<Member>,
+    members: Vec<MemberSpan>,
 }
 
-struct Member {
+struct MemberSpan {
     name: String,
     /// From the quote of the name to the end of the value.
     range: Range<usize>,
     value: Range<usize>,
 }
 
-struct Scanner<'a> {
+struct JsoncScanner<'a> {
     text: &'a [u8],
     at: usize,
 }
@@ -66,7 +66,7 @@ pub(super) fn edit(text: &str, path: [&str; 2], value: Option<&Value>) -> Result
 }
 
 /// Adds a member at the end of an object.
-fn put(text: &str, object: &Object, name: &str, value: &Value) -> String {
+fn put(text: &str, object: &ObjectSpan, name: &str, value: &Value) -> String {
     let outer = indent(text, object.range.start);
     let (inner, last) = match object.members.last() {
         Some(last) => (indent(text, last.range.start).to_owned(), Some(last)),
@@ -90,7 +90,7 @@ fn put(text: &str, object: &Object, name: &str, value: &Value) -> String {
 }
 
 /// Takes a member out, with the comma that belongs to it.
-fn take(text: &str, object: &Object, at: usize) -> String {
+fn take(text: &str, object: &ObjectSpan, at: usize) -> String {
     let range = match (at.checked_sub(1).map(|before| &object.members[before]), object.members.get(at + 1)) {
         (Some(before), _) => before.range.end..object.members[at].range.end,
         (None, Some(next)) => object.members[at].range.start..next.range.start,
@@ -118,14 +118,14 @@ fn pretty(value: &Value, indent: &str) -> String {
 }
 
 fn comma_after(text: &str, at: usize) -> Option<usize> {
-    let mut scanner = Scanner { text: text.as_bytes(), at };
+    let mut scanner = JsoncScanner { text: text.as_bytes(), at };
     scanner.skip().ok()?;
     (scanner.peek() == Some(b',')).then_some(scanner.at)
 }
 
 /// The same without comments and without commas at the end, for comparing.
 fn plain(text: &str) -> Result<Value, String> {
-    let mut scanner = Scanner { text: text.as_bytes(), at: 0 };
+    let mut scanner = JsoncScanner { text: text.as_bytes(), at: 0 };
     let mut plain = Vec::new();
     while scanner.at < scanner.text.len() {
         let before = scanner.at;
@@ -168,8 +168,8 @@ fn others(mut value: Value, [section, name]: [&str; 2]) -> Value {
     value
 }
 
-fn object(text: &str, from: usize) -> Result<Object, String> {
-    let mut scanner = Scanner { text: text.as_bytes(), at: from };
+fn object(text: &str, from: usize) -> Result<ObjectSpan, String> {
+    let mut scanner = JsoncScanner { text: text.as_bytes(), at: from };
     scanner.skip()?;
     let start = scanner.at;
     scanner.expect(b'{')?;
@@ -178,7 +178,7 @@ fn object(text: &str, from: usize) -> Result<Object, String> {
         scanner.skip()?;
         if scanner.peek() == Some(b'}') {
             scanner.at += 1;
-            return Ok(Object { range: start..scanner.at, members });
+            return Ok(ObjectSpan { range: start..scanner.at, members });
         }
         let begin = scanner.at;
         scanner.string()?;
@@ -188,7 +188,7 @@ fn object(text: &str, from: usize) -> Result<Object, String> {
         scanner.skip()?;
         let value = scanner.at;
         scanner.value()?;
-        members.push(Member { name, range: begin..scanner.at, value: value..scanner.at });
+        members.push(MemberSpan { name, range: begin..scanner.at, value: value..scanner.at });
         scanner.skip()?;
         if scanner.peek() == Some(b',') {
             scanner.at += 1;
@@ -196,9 +196,9 @@ fn object(text: &str, from: usize) -> Result<Object, String> {
     }
 }
 
-// === impl Scanner ===
+// === impl JsoncScanner ===
 
-impl Scanner<'_> {
+impl JsoncScanner<'_> {
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }

@@ -4,14 +4,14 @@ mod clients;
 mod install;
 mod jsonc;
 mod serve;
-mod tables;
+mod toml_text;
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Subcommand;
 
-use super::Weight;
-use crate::{Context, Failure, context::HubArgs};
+use super::ProcessKind;
+use crate::{CommandContext, CommandFailure, context::HubArgs};
 
 /// Serve tools over MCP, or install them in a client such as Claude Code
 #[derive(Debug, clap::Args)]
@@ -25,19 +25,19 @@ Tools: delegate, delegate_output, delegate_cancel lend folders of this machine (
 remote_agent and list_agents ask agents of the hub and elsewhere. docs/mcp.md has the whole story.")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<McpCommand>,
     #[command(flatten)]
-    serve: Serve,
+    serve: McpServeArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum McpCommand {
     Install(install::Args),
-    Uninstall(install::Undo),
+    Uninstall(install::UninstallArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Serve {
+struct McpServeArgs {
     /// Listen here instead of using standard input and output; port 0 picks a free one
     #[arg(long, value_name = "ADDR")]
     http: Option<SocketAddr>,
@@ -57,19 +57,19 @@ struct Serve {
 // === impl Args ===
 
 impl Args {
-    pub(super) const fn weight(&self) -> Weight {
+    pub(super) const fn process_kind(&self) -> ProcessKind {
         match (&self.what, self.serve.http) {
-            (None, Some(_)) => Weight::Server,
+            (None, Some(_)) => ProcessKind::Server,
             // One client, and what goes to standard error is shown to a person.
-            (Some(_), _) | (None, None) => Weight::Client,
+            (Some(_), _) | (None, None) => ProcessKind::Client,
         }
     }
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     match args.what {
         None => serve::run(context, args.serve).await,
-        Some(What::Install(install)) => install::install(&context, &install, &args.serve.hub),
-        Some(What::Uninstall(args)) => install::uninstall(&context, &args),
+        Some(McpCommand::Install(install)) => install::install(&context, &install, &args.serve.hub),
+        Some(McpCommand::Uninstall(args)) => install::uninstall(&context, &args),
     }
 }

@@ -3,64 +3,69 @@
 use std::{fs, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use attache_mcp::{Daemon, FindHub, Options, Peers, PeersOptions, Service, Trouble, Wake};
+use attache_mcp::{
+    DaemonBackend, HubLookup, McpService, Options, PeerAgentBackend, PeerAgentOptions, StartDaemon, ToolError,
+};
 use attache_protocol::{Secret, secret::Kind};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
-use super::Serve;
+use super::McpServeArgs;
 use crate::{
-    Context, Failure,
+    CommandContext, CommandFailure,
     context::HubArgs,
-    home, lending,
-    output::Style,
-    port,
-    process::{self, Ending},
+    daemon_access, home,
+    output::TextStyle,
+    port_conflict,
+    process::{self, ShutdownSignals},
 };
 
 /// A peer's address, and its key where it wants one.
-type Known = (String, Option<Secret<String>>);
+type PeerKey = (String, Option<Secret<String>>);
 
 /// Starts the daemon as the other commands do.
-struct Waker(Context);
+struct DaemonStarter(CommandContext);
 
 #[derive(Serialize)]
-struct Ready<'a> {
+struct McpReadyFile<'a> {
     url: &'a str,
     secret_file: &'a Path,
 }
 
-pub(super) async fn run(context: Context, args: Serve) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: McpServeArgs) -> Result<(), CommandFailure> {
     let service = service(&context, &args)?;
-    let ending = Ending::of_signals()?;
+    let ending = ShutdownSignals::of_signals()?;
     match args.http {
         Some(address) => over_http(&context, service, address, args.ready_file.as_deref(), ending).await,
         None => {
             let served = Box::pin(service.serve(tokio::io::stdin(), tokio::io::stdout(), ending.finish)).await;
             served.map_err(|error| {
-                Failure::failed(error.to_string())
+                CommandFailure::failed(error.to_string())
                     .hint("MCP clients start this command; `attache mcp install --for …` tells them to.")
             })
         }
     }
 }
 
-fn service(context: &Context, args: &Serve) -> Result<Service, Failure> {
+fn service(context: &CommandContext, args: &McpServeArgs) -> Result<McpService, CommandFailure> {
     let awcp = context.config.awcp_home()?;
-    let daemon = Daemon::new(lending::client(context)?, Waker(context.clone()), awcp.join("delegations"));
-    let peers = PeersOptions {
+    let daemon =
+        DaemonBackend::new(daemon_access::client(context)?, DaemonStarter(context.clone()), awcp.join("delegations"));
+    let peers = PeerAgentOptions {
         hub: hub(context, args.hub.clone())?,
-        known: known(context, &args.peer_key)?,
+        known: peer_keys(context, &args.peer_key)?,
         allow: Vec::new(),
         env: context.env.clone(),
     };
-    let peers = Peers::new(peers).map_err(|trouble| Failure::usage(trouble.message).hint(trouble.hint))?;
-    let options = Options { patience: Duration::from_secs(args.wait), env: context.env.clone(), ..Options::default() };
-    Ok(Service { agents: Arc::new(peers), delegations: Some(Arc::new(daemon)), options })
+    let peers =
+        PeerAgentBackend::new(peers).map_err(|trouble| CommandFailure::usage(trouble.message).hint(trouble.hint))?;
+    let options =
+        Options { answer_timeout: Duration::from_secs(args.wait), env: context.env.clone(), ..Options::default() };
+    Ok(McpService { agents: Arc::new(peers), delegations: Some(Arc::new(daemon)), options })
 }
 
 /// The hub that was named must be usable; without one, there may be none now, and one later.
-fn hub(context: &Context, args: HubArgs) -> Result<FindHub, Failure> {
+fn hub(context: &CommandContext, args: HubArgs) -> Result<HubLookup, CommandFailure> {
     if args.hub.is_some() || context.config.url.is_some() {
         let hub = context.hub(&args)?;
         return Ok(Box::new(move || Some(hub.clone())));
@@ -70,19 +75,20 @@ fn hub(context: &Context, args: HubArgs) -> Result<FindHub, Failure> {
 }
 
 /// Those of the command line, then the peers in policy.toml.
-fn known(context: &Context, given: &[String]) -> Result<Vec<Known>, Failure> {
+fn peer_keys(context: &CommandContext, given: &[String]) -> Result<Vec<PeerKey>, CommandFailure> {
     let mut known = Vec::new();
     for text in given {
         let (url, file) = text.split_once('=').ok_or_else(|| {
-            Failure::usage(format!("`{text}` names no file")).hint("Write it like https://agents.example.org=FILE.")
+            CommandFailure::usage(format!("`{text}` names no file"))
+                .hint("Write it like https://agents.example.org=FILE.")
         })?;
         known.push((url.to_owned(), Some(home::read_secret(Path::new(file))?)));
     }
-    let policy = lending::policy(context)?;
+    let policy = daemon_access::policy(context)?;
     // What is wrong with it is said where it is needed: by the daemon.
     if let Ok(policy_now) = policy.read() {
         for peer in policy_now.delegator.peers {
-            let file = peer.key_file.map(|file| attache_runtime::awcp_policy::expand(&file, policy.person()));
+            let file = peer.key_file.map(|file| attache_runtime::awcp_policy::expand(&file, policy.home_folder()));
             let key = file.and_then(|file| {
                 let key = home::read_secret(&file);
                 key.inspect_err(|failure| tracing::warn!(peer = peer.url, %failure, "a peer is asked without its key"))
@@ -95,24 +101,24 @@ fn known(context: &Context, given: &[String]) -> Result<Vec<Known>, Failure> {
 }
 
 async fn over_http(
-    context: &Context,
-    service: Service,
+    context: &CommandContext,
+    service: McpService,
     address: SocketAddr,
     ready_file: Option<&Path>,
-    ending: Ending,
-) -> Result<(), Failure> {
+    ending: ShutdownSignals,
+) -> Result<(), CommandFailure> {
     if !address.ip().is_loopback() {
-        return Err(Failure::usage(format!("{address} can be reached from other machines"))
+        return Err(CommandFailure::usage(format!("{address} can be reached from other machines"))
             .hint("Listen on 127.0.0.1; for other machines there is /mcp of a hub."));
     }
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
-        Err(error) => return Err(port::explain("--http", address, &error).await),
+        Err(error) => return Err(port_conflict::explain("--http", address, &error).await),
     };
     let address = listener.local_addr()?;
     let home = context.home()?;
     let folder = home.path().join("mcp");
-    home::private_folder(&folder).map_err(|error| Failure::file("use the folder", &folder, &error))?;
+    home::private_folder(&folder).map_err(|error| CommandFailure::file("use the folder", &folder, &error))?;
     let file = folder.join(format!("{}_{}", address.ip(), address.port()));
     // A client's configuration remembers the secret, so the next server at this port uses it again.
     let secret = match home::read_secret(&file) {
@@ -120,11 +126,11 @@ async fn over_http(
         Err(_) => Kind::AdapterSecret.generate(&context.env),
     };
     let line = format!("{}\n", secret.expose());
-    home::write_private(&file, line.as_bytes()).map_err(|error| Failure::file("write", &file, &error))?;
+    home::write_private(&file, line.as_bytes()).map_err(|error| CommandFailure::file("write", &file, &error))?;
     let url = format!("http://{address}{}", attache_mcp::http::PATH);
-    process::write_ready(ready_file, &Ready { url: &url, secret_file: &file })?;
+    process::write_ready(ready_file, &McpReadyFile { url: &url, secret_file: &file })?;
     context.output.line(&url)?;
-    context.output.say_styled(Style::Dim, format_args!("Its secret is in {}.", file.display()));
+    context.output.say_styled(TextStyle::Dim, format_args!("Its secret is in {}.", file.display()));
     let served = attache_mcp::http::serve(service, listener, &secret, ending.finish);
     let done: io::Result<()> = tokio::select! {
         served = served => served,
@@ -133,15 +139,15 @@ async fn over_http(
     if let Some(ready) = ready_file {
         let _ = fs::remove_file(ready);
     }
-    done.map_err(|error| Failure::failed(format!("the server cannot go on: {error}")).hint("Start it again."))
+    done.map_err(|error| CommandFailure::failed(format!("the server cannot go on: {error}")).hint("Start it again."))
 }
 
-// === impl Waker ===
+// === impl DaemonStarter ===
 
 #[async_trait]
-impl Wake for Waker {
-    async fn wake(&self) -> Result<(), Trouble> {
-        let started = lending::daemon(&self.0).await;
-        started.map(drop).map_err(|failure| Trouble::new(failure.code, failure.message, failure.hint))
+impl StartDaemon for DaemonStarter {
+    async fn start_daemon(&self) -> Result<(), ToolError> {
+        let started = daemon_access::daemon(&self.0).await;
+        started.map(drop).map_err(|failure| ToolError::new(failure.code, failure.message, failure.hint))
     }
 }

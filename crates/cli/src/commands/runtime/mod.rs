@@ -9,8 +9,8 @@ mod unpair;
 
 use clap::Subcommand;
 
-use super::Weight;
-use crate::{Context, Failure};
+use super::ProcessKind;
+use crate::{CommandContext, CommandFailure};
 
 /// Pair this device with an agent and run its tasks
 #[derive(Debug, clap::Args)]
@@ -22,11 +22,11 @@ use crate::{Context, Failure};
   attache runtime set --api-base https://hub.example.org               its hub has moved")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Runtime,
+    command: RuntimeCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Runtime {
+enum RuntimeCommand {
     Pair(Box<pair::Args>),
     Start(start::Args),
     Status(status::Args),
@@ -38,26 +38,28 @@ enum Runtime {
 // === impl Args ===
 
 impl Args {
-    pub(super) const fn weight(&self) -> Weight {
+    pub(super) const fn process_kind(&self) -> ProcessKind {
         match &self.command {
-            Runtime::Start(_) => Weight::Server,
-            Runtime::Pair(args) if args.stays() => Weight::Server,
-            Runtime::Pair(_) | Runtime::Status(_) | Runtime::Profiles(_) | Runtime::Set(_) | Runtime::Unpair(_) => {
-                Weight::Client
-            }
+            RuntimeCommand::Start(_) => ProcessKind::Server,
+            RuntimeCommand::Pair(args) if args.stays() => ProcessKind::Server,
+            RuntimeCommand::Pair(_)
+            | RuntimeCommand::Status(_)
+            | RuntimeCommand::Profiles(_)
+            | RuntimeCommand::Set(_)
+            | RuntimeCommand::Unpair(_) => ProcessKind::Client,
         }
     }
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let done = match args.command {
-        Runtime::Pair(args) => Box::pin(pair::run(context, *args)).await,
-        Runtime::Start(args) => Box::pin(start::run(context, args)).await,
-        Runtime::Status(args) => Box::pin(status::run(context, args)).await,
-        Runtime::Profiles(args) => profiles::run(&context, &args),
-        Runtime::Set(args) => set::run(&context, args),
-        Runtime::Unpair(args) => unpair::run(&context, &args),
+        RuntimeCommand::Pair(args) => Box::pin(pair::run(context, *args)).await,
+        RuntimeCommand::Start(args) => Box::pin(start::run(context, args)).await,
+        RuntimeCommand::Status(args) => Box::pin(status::run(context, args)).await,
+        RuntimeCommand::Profiles(args) => profiles::run(&context, &args),
+        RuntimeCommand::Set(args) => set::run(&context, args),
+        RuntimeCommand::Unpair(args) => unpair::run(&context, &args),
     };
     // A device names its hub with another option than people do.
-    done.map_err(|failure| Failure { hint: failure.hint.replace("--hub", "--api-base"), ..failure })
+    done.map_err(|failure| CommandFailure { hint: failure.hint.replace("--hub", "--api-base"), ..failure })
 }

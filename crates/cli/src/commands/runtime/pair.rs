@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use attache_adapter::preset::{Asks, Trouble};
-use attache_client::{Address, PairingTicket};
-use attache_protocol::{Code, Pin, Secret, pairing::PairingCode, wire::account::AccountRequest};
+use attache_adapter::preset::{ApprovalSupport, HostProblem};
+use attache_client::{HubAddress, PairingTicket};
+use attache_protocol::{Code, KeyPin, Secret, pairing::PairingCode, wire::account::AccountRequest};
 use attache_runtime::{
     pair::{self, PairOptions},
     profile::{LocalExecutor, Profile, ProfileSet, Profiles},
@@ -12,13 +12,13 @@ use attache_runtime::{
 
 use super::{start, status};
 use crate::{
-    Context, Failure, config,
+    CommandContext, CommandFailure, config,
     context::HubArgs,
     home::{self, Home},
     hosts::{self, CUSTOM},
-    output::{Style, qr, time},
-    process::Signals,
-    supervised,
+    output::{TextStyle, qr, time},
+    process::TerminationSignals,
+    supervised_adapter,
 };
 
 /// Pair this device with an agent of a hub
@@ -45,7 +45,7 @@ pub(super) struct Args {
     api_base: Option<String>,
     /// The pin of a hub that made its own certificate; the profile keeps it [default: $ATTACHE_PIN]
     #[arg(long, value_name = "sha256:…")]
-    pin: Option<Pin>,
+    pin: Option<KeyPin>,
     /// What executes tasks: a host such as `claude_cli` or `codex`, `custom`, `command`, `shell` [default: shell]
     #[arg(long, value_name = "TYPE")]
     local_executor_type: Option<String>,
@@ -87,7 +87,7 @@ impl Args {
     }
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let home = context.home()?;
     let code = args.code.as_deref().map(read_code).transpose()?;
     for folder in args.workspace.iter().chain(&args.cwd) {
@@ -105,12 +105,12 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let profile = match code {
         Some(code) => pair::redeem(home.path(), options, &code).await?,
         None => {
-            let mut signals = Signals::new()?;
+            let mut signals = TerminationSignals::new()?;
             let shown = |ticket: &PairingTicket| show(&context, ticket);
             tokio::select! {
                 profile = pair::request(home.path(), options, shown) => profile?,
                 () = signals.next() => {
-                    return Err(Failure::failed("interrupted before anybody confirmed the code")
+                    return Err(CommandFailure::failed("interrupted before anybody confirmed the code")
                         .hint("Run the same command again for a new code."));
                 }
             }
@@ -118,7 +118,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     };
     if args.start {
         context.output.say_styled(
-            Style::Good,
+            TextStyle::Good,
             format_args!("Paired with {} at {}.", status::agent_name(&profile), profile.api_base),
         );
         return Box::pin(start::run(context, start::Args::of(&profile))).await;
@@ -126,29 +126,31 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     done(&context, &home, &profile)
 }
 
-fn done(context: &Context, home: &Home, profile: &Profile) -> Result<(), Failure> {
+fn done(context: &CommandContext, home: &Home, profile: &Profile) -> Result<(), CommandFailure> {
     let output = &context.output;
     if output.is_json() {
-        return output.json(&status::View::of(profile, status::Active::Yes));
+        return output.json(&status::ProfileOutput::of(profile, status::ActiveProfile::Yes));
     }
-    output
-        .say_styled(Style::Good, format_args!("Paired with {} at {}.", status::agent_name(profile), profile.api_base));
+    output.say_styled(
+        TextStyle::Good,
+        format_args!("Paired with {} at {}.", status::agent_name(profile), profile.api_base),
+    );
     output.say(format_args!("The profile is in {}. Start working:", home.profiles().display()));
     output.say("  attache runtime start");
     Ok(())
 }
 
 /// A code that cannot be right is not sent: attempts are counted.
-fn read_code(text: &str) -> Result<Secret<String>, Failure> {
+fn read_code(text: &str) -> Result<Secret<String>, CommandFailure> {
     PairingCode::parse(text).map(|code| Secret::new(code.shown())).ok_or_else(|| {
-        Failure::usage("this is not a pairing code")
+        CommandFailure::usage("this is not a pairing code")
             .hint("A code has eight letters and digits, like K7QM-2XHD. Make one in the console or with `attache agents code AGENT`.")
     })
 }
 
-fn options(context: &Context, home: &Home, args: &Args) -> Result<PairOptions, Failure> {
+fn options(context: &CommandContext, home: &Home, args: &Args) -> Result<PairOptions, CommandFailure> {
     let address = match &args.api_base {
-        Some(text) => Address::parse(text)?,
+        Some(text) => HubAddress::parse(text)?,
         None => context.choose_hub(&HubArgs::default())?.address,
     };
     let endpoint = args.local_agent_endpoint.as_deref().map(read_endpoint).transpose()?;
@@ -184,11 +186,11 @@ fn options(context: &Context, home: &Home, args: &Args) -> Result<PairOptions, F
 }
 
 /// A path means the same wherever the runtime is started.
-fn reference(args: &Args) -> Result<Option<String>, Failure> {
-    let is_program = !matches!(args.local_executor_type.as_deref(), Some(supervised::COMMAND | CUSTOM) | None);
+fn reference(args: &Args) -> Result<Option<String>, CommandFailure> {
+    let is_program = !matches!(args.local_executor_type.as_deref(), Some(supervised_adapter::COMMAND | CUSTOM) | None);
     match &args.local_executor_ref {
         Some(path) if is_program && args.local_agent_endpoint.is_none() && path.contains('/') => {
-            let path = std::path::absolute(path).map_err(|error| Failure::file("use", path.as_ref(), &error))?;
+            let path = std::path::absolute(path).map_err(|error| CommandFailure::file("use", path.as_ref(), &error))?;
             Ok(path.into_os_string().into_string().ok())
         }
         other => Ok(other.clone()),
@@ -196,7 +198,7 @@ fn reference(args: &Args) -> Result<Option<String>, Failure> {
 }
 
 /// The earlier pairing with the same hub, if there is one. A device that is paired again stays what it was, unless told.
-fn earlier<'a>(set: &'a ProfileSet, address: &Address) -> Option<&'a Profile> {
+fn earlier<'a>(set: &'a ProfileSet, address: &HubAddress) -> Option<&'a Profile> {
     let api_base = address.api_base();
     let active = set.select(None).ok().filter(|active| active.api_base == api_base);
     active.or_else(|| set.profiles.values().find(|profile| profile.api_base == api_base))
@@ -206,40 +208,42 @@ fn kind(args: &Args, earlier: Option<&Profile>) -> Option<String> {
     args.local_executor_type.clone().or_else(|| match (&args.local_agent_endpoint, earlier) {
         (Some(_), _) => Some("custom".to_owned()),
         (None, Some(profile)) => profile.local_executor.kind.clone(),
-        (None, None) => Some(supervised::SHELL.to_owned()),
+        (None, None) => Some(supervised_adapter::SHELL.to_owned()),
     })
 }
 
 /// Whether what executes the tasks asks before a risky step, where that is known.
-fn asks(context: &Context, executor: &LocalExecutor, is_elsewhere: bool) -> Option<String> {
+fn asks(context: &CommandContext, executor: &LocalExecutor, is_elsewhere: bool) -> Option<String> {
     let kind = executor.kind.as_deref().filter(|_| !is_elsewhere)?;
     let asks = match kind {
-        supervised::SHELL | supervised::COMMAND => Asks::No,
+        supervised_adapter::SHELL | supervised_adapter::COMMAND => ApprovalSupport::No,
         name => hosts::table(context).ok()?.get(name)?.asks,
     };
-    (asks != Asks::Unknown).then(|| asks.as_str().to_owned())
+    (asks != ApprovalSupport::Unknown).then(|| asks.as_str().to_owned())
 }
 
 /// A device that is paired again without a word about its executor keeps the one it has.
-async fn check_executor(context: &Context, executor: &LocalExecutor, args: &Args) -> Result<(), Failure> {
-    let warn = |asks: Asks, label: &str| {
+async fn check_executor(context: &CommandContext, executor: &LocalExecutor, args: &Args) -> Result<(), CommandFailure> {
+    let warn = |asks: ApprovalSupport, label: &str| {
         if let Some(warning) = asks.warning(label) {
-            context.output.say_styled(Style::Busy, warning);
+            context.output.say_styled(TextStyle::Busy, warning);
         }
     };
     let kind = match args.local_executor_type.as_deref() {
-        None if executor.kind.as_deref() != Some(supervised::SHELL) => return Ok(()),
-        None | Some(supervised::SHELL) => {
-            warn(Asks::No, "The built-in shell");
+        None if executor.kind.as_deref() != Some(supervised_adapter::SHELL) => return Ok(()),
+        None | Some(supervised_adapter::SHELL) => {
+            warn(ApprovalSupport::No, "The built-in shell");
             return Ok(());
         }
-        Some(supervised::COMMAND) if executor.reference.is_none() => {
-            return Err(Failure::usage("`command` needs a program").hint("Name it with --local-executor-ref PROG."));
+        Some(supervised_adapter::COMMAND) if executor.reference.is_none() => {
+            return Err(
+                CommandFailure::usage("`command` needs a program").hint("Name it with --local-executor-ref PROG.")
+            );
         }
-        Some(supervised::COMMAND) => {
+        Some(supervised_adapter::COMMAND) => {
             let reference = executor.reference.as_deref().unwrap_or_default();
             hosts::has_command(reference)?;
-            warn(Asks::No, &format!("`{reference}`"));
+            warn(ApprovalSupport::No, &format!("`{reference}`"));
             return Ok(());
         }
         Some(kind) => kind,
@@ -248,12 +252,12 @@ async fn check_executor(context: &Context, executor: &LocalExecutor, args: &Args
     if args.keep_sessions {
         host.sessions(&context.home()?)?;
     }
-    let around = config::surroundings();
-    let found = host.look(&around).await;
-    if let Some(trouble @ Trouble::Untrusted(_)) = &found.trouble {
+    let around = config::detection_environment();
+    let found = host.detect(&around).await;
+    if let Some(trouble @ HostProblem::Untrusted(_)) = &found.problem {
         return Err(host.untrusted(trouble));
     }
-    let style = if hosts::is_ready(&found) { Style::Dim } else { Style::Busy };
+    let style = if hosts::is_ready(&found) { TextStyle::Dim } else { TextStyle::Busy };
     context.output.say_styled(style, hosts::describe(&found, &around));
     if let Some(fix) = &found.fix {
         context.output.say(format_args!("  → {fix}"));
@@ -263,7 +267,7 @@ async fn check_executor(context: &Context, executor: &LocalExecutor, args: &Args
 }
 
 /// A fresh code for an agent of the hub, which is made where there is none.
-async fn code_for(context: &Context, args: &Args, agent: &str) -> Result<Secret<String>, Failure> {
+async fn code_for(context: &CommandContext, args: &Args, agent: &str) -> Result<Secret<String>, CommandFailure> {
     let hub = context.hub(&HubArgs { hub: args.api_base.clone(), pin: args.pin, ..HubArgs::default() })?;
     match hub.account(agent).await {
         Ok(_) => {}
@@ -275,24 +279,24 @@ async fn code_for(context: &Context, args: &Args, agent: &str) -> Result<Secret<
     Ok(Secret::new(hub.create_pairing_code(agent).await?.pairing_code))
 }
 
-fn read_endpoint(text: &str) -> Result<String, Failure> {
+fn read_endpoint(text: &str) -> Result<String, CommandFailure> {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     match rest {
         Some(rest) if !rest.is_empty() && !rest.starts_with('/') => Ok(text.trim_end_matches('/').to_owned()),
-        _ => Err(Failure::usage(format!("`{text}` is not the address of an adapter"))
+        _ => Err(CommandFailure::usage(format!("`{text}` is not the address of an adapter"))
             .hint("Write it like http://127.0.0.1:7801; `attache adapter shell` prints its own.")),
     }
 }
 
-fn absolute(path: &std::path::Path) -> Result<String, Failure> {
-    let path = std::fs::canonicalize(path).map_err(|error| Failure::file("use", path, &error))?;
-    path.into_os_string()
-        .into_string()
-        .map_err(|path| Failure::usage(format!("{} is not valid UTF-8", path.display())).hint("Use a path that is."))
+fn absolute(path: &std::path::Path) -> Result<String, CommandFailure> {
+    let path = std::fs::canonicalize(path).map_err(|error| CommandFailure::file("use", path, &error))?;
+    path.into_os_string().into_string().map_err(|path| {
+        CommandFailure::usage(format!("{} is not valid UTF-8", path.display())).hint("Use a path that is.")
+    })
 }
 
 /// The code is for the screen alone, so it does not go through the log.
-fn show(context: &Context, ticket: &PairingTicket) {
+fn show(context: &CommandContext, ticket: &PairingTicket) {
     let output = &context.output;
     let url = ticket.confirm_url.expose();
     if output.talk_terminal
@@ -300,11 +304,11 @@ fn show(context: &Context, ticket: &PairingTicket) {
     {
         output.say(drawn);
     }
-    output.say(format_args!("Code:    {}", output.paint(Style::Strong, ticket.pairing_code.expose())));
+    output.say(format_args!("Code:    {}", output.paint(TextStyle::Strong, ticket.pairing_code.expose())));
     output.say(format_args!("Confirm: {url}"));
     let until = time::relative(ticket.expires_at, context.now());
     output.say_styled(
-        Style::Dim,
+        TextStyle::Dim,
         format_args!("Waiting until somebody confirms it; it expires {until}. Ctrl-C ends this."),
     );
 }

@@ -3,10 +3,10 @@
 use attache_runtime::profile::Profiles;
 use serde::Serialize;
 
-use super::status::{self, Active, View};
+use super::status::{self, ActiveProfile, ProfileOutput};
 use crate::{
-    Context, Failure,
-    output::{Cell, Style, Table, time},
+    CommandContext, CommandFailure,
+    output::{TextCell, TextStyle, TextTable, time},
 };
 
 /// List the pairings of this device, or choose the active one
@@ -21,12 +21,12 @@ pub(super) struct Args {
 }
 
 #[derive(Serialize)]
-struct List {
+struct ProfileListOutput {
     active_profile: Option<String>,
-    profiles: Vec<View>,
+    profiles: Vec<ProfileOutput>,
 }
 
-pub(super) fn run(context: &Context, args: &Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CommandContext, args: &Args) -> Result<(), CommandFailure> {
     let (output, home) = (&context.output, context.home()?);
     let profiles = Profiles::at(home.path(), context.env.clone());
     if let Some(key) = &args.choose {
@@ -36,8 +36,12 @@ pub(super) fn run(context: &Context, args: &Args) -> Result<(), Failure> {
     let set = profiles.load()?;
     let active = set.active_profile.as_deref();
     if output.is_json() {
-        let views = set.profiles.values().map(|profile| View::of(profile, Active::of(active, profile))).collect();
-        return output.json(&List { active_profile: set.active_profile.clone(), profiles: views });
+        let views = set
+            .profiles
+            .values()
+            .map(|profile| ProfileOutput::of(profile, ActiveProfile::of(active, profile)))
+            .collect();
+        return output.json(&ProfileListOutput { active_profile: set.active_profile.clone(), profiles: views });
     }
     if set.profiles.is_empty() {
         output.say(
@@ -45,17 +49,17 @@ pub(super) fn run(context: &Context, args: &Args) -> Result<(), Failure> {
         );
         return Ok(());
     }
-    let mut table = Table::new(&["", "AGENT", "PROFILE", "RUNTIME", "LAST HEARTBEAT", "EXECUTOR", "HUB"]);
+    let mut table = TextTable::new(&["", "AGENT", "PROFILE", "RUNTIME", "LAST HEARTBEAT", "EXECUTOR", "HUB"]);
     for profile in set.profiles.values() {
         let running = status::is_running(home.path(), profile.agent_id);
         table.row([
-            Cell::strong(if Active::of(active, profile) == Active::Yes { "*" } else { " " }),
-            Cell::strong(status::agent_name(profile)),
-            Cell::plain(profile.key()),
-            if running { Cell::styled("running", Style::Good) } else { Cell::plain("stopped") },
-            Cell::plain(time::relative_or(profile.last_heartbeat_at, context.now(), "never")),
-            Cell::plain(status::executor(&profile.local_executor)),
-            Cell::plain(&profile.api_base),
+            TextCell::strong(if ActiveProfile::of(active, profile) == ActiveProfile::Yes { "*" } else { " " }),
+            TextCell::strong(status::agent_name(profile)),
+            TextCell::plain(profile.key()),
+            if running { TextCell::styled("running", TextStyle::Good) } else { TextCell::plain("stopped") },
+            TextCell::plain(time::relative_or(profile.last_heartbeat_at, context.now(), "never")),
+            TextCell::plain(status::executor(&profile.local_executor)),
+            TextCell::plain(&profile.api_base),
         ]);
     }
     output.table(&table)

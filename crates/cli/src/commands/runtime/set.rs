@@ -1,11 +1,11 @@
 //! `attache runtime set`: change where a pairing finds its hub, without pairing again.
 
-use attache_client::Address;
-use attache_protocol::Pin;
+use attache_client::HubAddress;
+use attache_protocol::KeyPin;
 use attache_runtime::profile::Profiles;
 
 use super::status;
-use crate::{Context, Failure};
+use crate::{CommandContext, CommandFailure};
 
 /// Change a pairing: the address or the pin of its hub, the name of this device
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub(super) struct Args {
     api_base: Option<String>,
     /// The pin of a hub that made its own certificate; `none` forgets it
     #[arg(long, value_name = "sha256:…|none", value_parser = parse_pin)]
-    pin: Option<PinChange>,
+    pin: Option<PinChangeArg>,
     /// What people call this device; the hub learns it at the next pairing
     #[arg(long, value_name = "NAME")]
     device_name: Option<String>,
@@ -31,26 +31,28 @@ pub(super) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PinChange {
+enum PinChangeArg {
     Forget,
-    To(Pin),
+    To(KeyPin),
 }
 
-fn parse_pin(text: &str) -> Result<PinChange, String> {
+fn parse_pin(text: &str) -> Result<PinChangeArg, String> {
     match text {
-        "none" => Ok(PinChange::Forget),
-        _ => text.parse().map(PinChange::To).map_err(|error: attache_protocol::pin::ParseError| error.to_string()),
+        "none" => Ok(PinChangeArg::Forget),
+        _ => {
+            text.parse().map(PinChangeArg::To).map_err(|error: attache_protocol::pin::PinParseError| error.to_string())
+        }
     }
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFailure> {
     if args.api_base.is_none() && args.pin.is_none() && args.device_name.is_none() {
-        return Err(Failure::usage("say what to change").hint("See: attache runtime set --help"));
+        return Err(CommandFailure::usage("say what to change").hint("See: attache runtime set --help"));
     }
     let home = context.home()?;
     let profiles = Profiles::at(home.path(), context.env.clone());
     let key = profiles.load()?.select(args.profile.as_deref())?.key();
-    let address = args.api_base.as_deref().map(Address::parse).transpose()?;
+    let address = args.api_base.as_deref().map(HubAddress::parse).transpose()?;
     let changed = profiles.update(|set| {
         let profile = set.profiles.get_mut(&key)?;
         if let Some(address) = &address {
@@ -59,19 +61,19 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
             profile.api_base = address.api_base();
         }
         match args.pin {
-            Some(PinChange::Forget) => profile.pin = None,
-            Some(PinChange::To(pin)) => profile.pin = Some(pin),
+            Some(PinChangeArg::Forget) => profile.pin = None,
+            Some(PinChangeArg::To(pin)) => profile.pin = Some(pin),
             None => {}
         }
         profile.device_name = args.device_name.or_else(|| profile.device_name.clone());
         Some(profile.clone())
     })?;
     let Some(profile) = changed else {
-        return Err(Failure::failed("the pairing was forgotten in the meantime"));
+        return Err(CommandFailure::failed("the pairing was forgotten in the meantime"));
     };
     let output = &context.output;
     if output.is_json() {
-        return output.json(&status::View::of(&profile, status::Active::Yes));
+        return output.json(&status::ProfileOutput::of(&profile, status::ActiveProfile::Yes));
     }
     output.say(format_args!("{key} finds its hub at {}.", profile.api_base));
     if status::is_running(home.path(), profile.agent_id) {

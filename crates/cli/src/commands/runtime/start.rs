@@ -2,19 +2,19 @@
 
 use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
 
-use attache_client::Address;
-use attache_protocol::{Pin, error::exit};
+use attache_client::HubAddress;
+use attache_protocol::{KeyPin, error::exit};
 use attache_runtime::{
-    Notice, Options, Runtime, Shutdown, Stopped,
+    Notice, Options, RuntimeService, Shutdown, ShutdownOutcome,
     profile::{Profile, Profiles},
 };
 use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::{
-    Context, Failure,
-    borrowing::{self, Wish},
-    config, notices, process, supervised,
+    CommandContext, CommandFailure,
+    collaborator_setup::{self, CollaboratorOptIn},
+    config, process, runtime_notices, supervised_adapter,
 };
 
 /// Stay connected and run the agent's tasks, in the foreground
@@ -33,7 +33,7 @@ pub(super) struct Args {
     api_base: Option<String>,
     /// The pin of the hub's certificate [default: the profile's]
     #[arg(long, value_name = "sha256:…")]
-    pin: Option<Pin>,
+    pin: Option<KeyPin>,
     /// Which pairing to use [default: the active one]
     #[arg(long, value_name = "AGENT/RUNTIME")]
     profile: Option<String>,
@@ -49,13 +49,13 @@ pub(super) struct Args {
 }
 
 #[derive(Serialize)]
-struct Ready<'a> {
+struct RuntimeReadyFile<'a> {
     profile: &'a str,
     pid: u32,
 }
 
 /// More than this many would not fit into one answer of the hub.
-const MOST: usize = 200;
+const MAX_CONCURRENCY: usize = 200;
 
 // === impl Args ===
 
@@ -74,51 +74,51 @@ impl Args {
 }
 
 fn at_a_time(text: &str) -> Result<NonZeroUsize, String> {
-    let given = text.parse().ok().filter(|count: &NonZeroUsize| count.get() <= MOST);
-    given.ok_or_else(|| format!("must be a number from 1 to {MOST}"))
+    let given = text.parse().ok().filter(|count: &NonZeroUsize| count.get() <= MAX_CONCURRENCY);
+    given.ok_or_else(|| format!("must be a number from 1 to {MAX_CONCURRENCY}"))
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let home = context.home()?;
     let set = Profiles::at(home.path(), context.env.clone()).load()?;
     let profile = set.select(args.profile.as_deref())?;
     let key = profile.key();
     let mut options = Options::new(home.path());
     options.scratch = config::temporary_folder();
-    options.adapter = supervised::source(&context, profile, None, args.concurrency)?;
+    options.adapter = supervised_adapter::source(&context, profile, None, args.concurrency)?;
     options.profile = Some(key.clone());
-    let address = Address::parse(args.api_base.as_deref().unwrap_or(&profile.api_base))?;
+    let address = HubAddress::parse(args.api_base.as_deref().unwrap_or(&profile.api_base))?;
     options.pin = context.pin(args.pin, profile.pin, &address)?;
     options.api_base = args.api_base;
-    let wish = if args.collaborator { Wish::Take } else { Wish::AsPolicySays };
+    let wish = if args.collaborator { CollaboratorOptIn::Take } else { CollaboratorOptIn::AsPolicySays };
     // Without a home folder there is no policy, and without a policy nothing is taken.
     if args.collaborator || context.config.awcp_home.is_some() {
         let pin = options.pin.or(profile.pin);
-        options.collaborator = Some(borrowing::collaborator(&context, &address.api_base(), pin, wish)?);
+        options.collaborator = Some(collaborator_setup::collaborator(&context, &address.api_base(), pin, wish)?);
     }
     options.concurrency = args.concurrency;
     options.env = context.env.clone();
     let (output, online) = (context.output, Arc::new(Notify::new()));
     let heard = online.clone();
     options.observer = Some(Arc::new(move |notice: &Notice| {
-        notices::say(&output, notice);
+        runtime_notices::print(&output, notice);
         if matches!(notice, Notice::Online) {
             heard.notify_one();
         }
     }));
-    let ending = process::Ending::of_signals()?;
+    let ending = process::ShutdownSignals::of_signals()?;
     let shutdown = Shutdown { finish: ending.finish, abort: ending.abort.clone() };
-    let work = Runtime::new(options)?.run(shutdown);
+    let work = RuntimeService::new(options)?.run(shutdown);
     tokio::pin!(work);
     let stopped = tokio::select! {
         stopped = &mut work => stopped,
         () = online.notified() => {
-            process::write_ready(args.ready_file.as_deref(), &Ready { profile: &key, pid: std::process::id() })?;
+            process::write_ready(args.ready_file.as_deref(), &RuntimeReadyFile { profile: &key, pid: std::process::id() })?;
             work.await
         }
     };
     match stopped? {
-        Stopped::Finished => Ok(()),
-        Stopped::Aborted => Err(Failure::quiet(exit::FAILED)),
+        ShutdownOutcome::Finished => Ok(()),
+        ShutdownOutcome::Aborted => Err(CommandFailure::quiet(exit::FAILED)),
     }
 }

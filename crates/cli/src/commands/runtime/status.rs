@@ -2,18 +2,19 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use attache_client::{Address, Credential, Hub, HubOptions};
-use attache_protocol::{AgentId, Pin, RuntimeId, Timestamp};
+use attache_client::{HubAddress, HubClient, HubCredential, HubOptions};
+use attache_protocol::{AgentId, KeyPin, RuntimeId, Timestamp};
 use attache_runtime::{
-    Connection,
-    ledger::Ledger,
+    ConnectionStatus,
+    ledger::ExecutionLedger,
     profile::{LocalExecutor, Profile, Profiles},
 };
 use serde::Serialize;
 
 use crate::{
-    Context, Failure, notices,
-    output::{Cell, Style, Table, clean, time},
+    CommandContext, CommandFailure,
+    output::{TextCell, TextStyle, TextTable, clean, time},
+    runtime_notices,
 };
 
 /// Show this device's pairing and whether its hub answers
@@ -29,7 +30,7 @@ pub(super) struct Args {
 
 /// A profile without its secrets: the shape of `--json`.
 #[derive(Debug, Clone, Serialize)]
-pub(in crate::commands) struct View {
+pub(in crate::commands) struct ProfileOutput {
     profile: String,
     active: bool,
     agent_id: AgentId,
@@ -38,7 +39,7 @@ pub(in crate::commands) struct View {
     runtime_id: RuntimeId,
     api_base: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pin: Option<Pin>,
+    pin: Option<KeyPin>,
     local_agent_endpoint: Option<String>,
     adapter: String,
     device_name: Option<String>,
@@ -49,66 +50,66 @@ pub(in crate::commands) struct View {
 
 /// Whether a profile is the one that commands use unless told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::commands) enum Active {
+pub(in crate::commands) enum ActiveProfile {
     Yes,
     No,
 }
 
 #[derive(Serialize)]
-struct Status {
+struct RuntimeStatusOutput {
     #[serde(flatten)]
-    view: View,
+    view: ProfileOutput,
     /// A runtime of this agent runs on this device.
     running: bool,
     /// The last heartbeat is younger than the time-out.
     online: bool,
     hub_reachable: bool,
     /// How a running runtime gets its work; null while none runs.
-    connection: Option<Connection>,
+    connection: Option<ConnectionStatus>,
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let home = context.home()?;
     let set = Profiles::at(home.path(), context.env.clone()).load()?;
     let profile = set.select(args.profile.as_deref())?;
-    let active = Active::of(set.active_profile.as_deref(), profile);
+    let active = ActiveProfile::of(set.active_profile.as_deref(), profile);
     let running = is_running(home.path(), profile.agent_id);
-    let status = Status {
+    let status = RuntimeStatusOutput {
         running,
-        connection: Connection::read(home.path(), profile.agent_id).filter(|_| running),
+        connection: ConnectionStatus::read(home.path(), profile.agent_id).filter(|_| running),
         online: is_online(profile, context.now()),
         hub_reachable: reachable(&context, profile).await,
-        view: View::of(profile, active),
+        view: ProfileOutput::of(profile, active),
     };
     let output = &context.output;
     if output.is_json() {
         return output.json(&status);
     }
     let view = &status.view;
-    let mut table = Table::new(&["", ""]);
-    let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
-    row("profile", Cell::strong(&view.profile));
-    row("agent", Cell::plain(status.view.named()));
-    row("device", Cell::plain(view.device_name.as_deref().unwrap_or("unnamed")));
+    let mut table = TextTable::new(&["", ""]);
+    let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
+    row("profile", TextCell::strong(&view.profile));
+    row("agent", TextCell::plain(status.view.named()));
+    row("device", TextCell::plain(view.device_name.as_deref().unwrap_or("unnamed")));
     row(
         "runtime",
-        if status.running { good("running") } else { Cell::plain("not running; start it: attache runtime start") },
+        if status.running { good("running") } else { TextCell::plain("not running; start it: attache runtime start") },
     );
     if let Some(connection) = &status.connection {
-        row("work", Cell::plain(way(connection)));
+        row("work", TextCell::plain(connection_text(connection)));
         if let Some(ahead) = connection.clock_ahead_minutes {
-            row("clock", Cell::styled(notices::clock(ahead), Style::Bad));
+            row("clock", TextCell::styled(runtime_notices::clock(ahead), TextStyle::Bad));
         }
     }
-    row("hub", Cell::plain(&view.api_base));
-    row("hub answers", if status.hub_reachable { good("yes") } else { Cell::styled("no", Style::Bad) });
-    row("last heartbeat", Cell::plain(time::relative_or(view.last_heartbeat_at, context.now(), "never")));
-    row("executor", Cell::plain(executor(&view.local_executor)));
-    row("adapter", Cell::plain(view.local_agent_endpoint.as_deref().unwrap_or("supervised by the runtime")));
+    row("hub", TextCell::plain(&view.api_base));
+    row("hub answers", if status.hub_reachable { good("yes") } else { TextCell::styled("no", TextStyle::Bad) });
+    row("last heartbeat", TextCell::plain(time::relative_or(view.last_heartbeat_at, context.now(), "never")));
+    row("executor", TextCell::plain(executor(&view.local_executor)));
+    row("adapter", TextCell::plain(view.local_agent_endpoint.as_deref().unwrap_or("supervised by the runtime")));
     output.table(&table)
 }
 
-fn way(connection: &Connection) -> String {
+fn connection_text(connection: &ConnectionStatus) -> String {
     match (&connection.channel_id, &connection.reason) {
         (Some(channel), _) => format!("comes over {channel}"),
         (None, Some(reason)) => format!("is pulled over HTTP, because there is no channel: {}", clean::line(reason)),
@@ -116,8 +117,8 @@ fn way(connection: &Connection) -> String {
     }
 }
 
-fn good(text: &str) -> Cell {
-    Cell::styled(text, Style::Good)
+fn good(text: &str) -> TextCell {
+    TextCell::styled(text, TextStyle::Good)
 }
 
 pub(super) fn executor(executor: &LocalExecutor) -> String {
@@ -127,7 +128,7 @@ pub(super) fn executor(executor: &LocalExecutor) -> String {
 
 /// A runtime holds a lock for as long as it lives.
 pub(in crate::commands) fn is_running(home: &Path, agent: AgentId) -> bool {
-    let path = Ledger::path(home, agent).with_file_name("runtime.lock");
+    let path = ExecutionLedger::path(home, agent).with_file_name("runtime.lock");
     let Ok(file) = fs::File::open(path) else { return false };
     matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))
 }
@@ -137,24 +138,24 @@ pub(in crate::commands) fn is_online(profile: &Profile, now: Timestamp) -> bool 
     profile.last_heartbeat_at.is_some_and(|at| now.since(at) < limit)
 }
 
-async fn reachable(context: &Context, profile: &Profile) -> bool {
+async fn reachable(context: &CommandContext, profile: &Profile) -> bool {
     let Ok(hub) = hub(context, profile) else { return false };
     hub.health().await.is_ok()
 }
 
 /// The profile's hub, for what needs no credential.
-pub(in crate::commands) fn hub(context: &Context, profile: &Profile) -> Result<Hub, Failure> {
-    let pin = context.pin(None, profile.pin, &Address::parse(&profile.api_base)?)?;
-    Ok(Hub::new(HubOptions { pin, ..HubOptions::new(profile.api_base.as_str(), Credential::None) })?)
+pub(in crate::commands) fn hub(context: &CommandContext, profile: &Profile) -> Result<HubClient, CommandFailure> {
+    let pin = context.pin(None, profile.pin, &HubAddress::parse(&profile.api_base)?)?;
+    Ok(HubClient::new(HubOptions { pin, ..HubOptions::new(profile.api_base.as_str(), HubCredential::None) })?)
 }
 
-// === impl View ===
+// === impl ProfileOutput ===
 
-impl View {
-    pub(in crate::commands) fn of(profile: &Profile, active: Active) -> Self {
+impl ProfileOutput {
+    pub(in crate::commands) fn of(profile: &Profile, active: ActiveProfile) -> Self {
         Self {
             profile: profile.key(),
-            active: active == Active::Yes,
+            active: active == ActiveProfile::Yes,
             agent_id: profile.agent_id,
             agent_name: profile.agent_name.clone(),
             runtime_id: profile.runtime_id,
@@ -170,7 +171,7 @@ impl View {
     }
 }
 
-impl View {
+impl ProfileOutput {
     /// `builder (agt_…)`
     fn named(&self) -> String {
         match &self.agent_name {
@@ -185,9 +186,9 @@ pub(in crate::commands) fn agent_name(profile: &Profile) -> String {
     profile.agent_name.as_deref().map_or_else(|| profile.agent_id.to_string(), |name| clean::line(name).into_owned())
 }
 
-// === impl Active ===
+// === impl ActiveProfile ===
 
-impl Active {
+impl ActiveProfile {
     pub(in crate::commands) fn of(active_profile: Option<&str>, profile: &Profile) -> Self {
         if active_profile == Some(&profile.key()) { Self::Yes } else { Self::No }
     }

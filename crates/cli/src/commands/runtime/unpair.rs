@@ -3,7 +3,7 @@
 use attache_runtime::profile::Profiles;
 
 use super::status;
-use crate::{Context, Failure};
+use crate::{CommandContext, CommandFailure};
 
 /// Forget a pairing on this device
 #[derive(Debug, clap::Args)]
@@ -18,7 +18,7 @@ pub(super) struct Args {
     profile: Option<String>,
 }
 
-pub(super) fn run(context: &Context, args: &Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CommandContext, args: &Args) -> Result<(), CommandFailure> {
     let home = context.home()?;
     let profiles = Profiles::at(home.path(), context.env.clone());
     let (key, agent, runtime) = {
@@ -27,7 +27,7 @@ pub(super) fn run(context: &Context, args: &Args) -> Result<(), Failure> {
         (profile.key(), profile.agent_id, profile.runtime_id)
     };
     if status::is_running(home.path(), agent) {
-        return Err(Failure::failed(format!("a runtime of {agent} is running on this device"))
+        return Err(CommandFailure::failed(format!("a runtime of {agent} is running on this device"))
             .hint("Stop it first (Ctrl-C where it runs), then unpair."));
     }
     profiles.update(|set| set.remove(&key))?;

@@ -1,18 +1,18 @@
 //! The end of a world: everything stops, and what is left of it is gathered.
 
-use super::World;
-use crate::leak::search::{Evidence, Kind, Secret};
+use super::LeakWorld;
+use crate::leak::search::{LeakEvidence, PlantedSecret, SecretKind};
 
-impl World {
+impl LeakWorld {
     /// Which secrets a file of a home is made for.
     pub(super) fn belongs(&self, file: &str) -> Vec<String> {
-        let kinds: &[Kind] = match file {
-            ".a2a/runtime.json" => &[Kind::RuntimeToken, Kind::AdapterSecret],
+        let kinds: &[SecretKind] = match file {
+            ".a2a/runtime.json" => &[SecretKind::RuntimeToken, SecretKind::AdapterSecret],
             ".a2a/hub/admin.key" => return vec![self.hub.key.clone()],
-            "new.key" => &[Kind::ApiKey],
-            "elsewhere.key" => &[Kind::PeerKey],
+            "new.key" => &[SecretKind::ApiKey],
+            "elsewhere.key" => &[SecretKind::PeerKey],
             "peer.key" => return vec![self.hub.key.clone()],
-            file if file.starts_with(".a2a/adapters/") && !file.ends_with(".ready") => &[Kind::AdapterSecret],
+            file if file.starts_with(".a2a/adapters/") && !file.ends_with(".ready") => &[SecretKind::AdapterSecret],
             _ => &[],
         };
         let known = self.secrets.iter().filter(|secret| kinds.contains(&secret.kind));
@@ -20,8 +20,8 @@ impl World {
     }
 
     /// Every file of everybody, as it is now.
-    fn homes(&self) -> Evidence {
-        let mut evidence = Evidence::default();
+    fn homes(&self) -> LeakEvidence {
+        let mut evidence = LeakEvidence::default();
         let homes = [
             ("hub", &self.hub_home),
             ("alpha", &self.alpha),
@@ -43,7 +43,7 @@ impl World {
 
     /// Ends everything as it should end, and gathers what is left.
     #[track_caller]
-    pub fn end(mut self) -> (Evidence, Vec<Secret>, Secret) {
+    pub fn end(mut self) -> (LeakEvidence, Vec<PlantedSecret>, PlantedSecret) {
         let mut evidence = std::mem::take(&mut self.evidence);
         evidence.take("", self.homes());
         for process in self.running.iter().rev().filter(|process| process.name != "canary") {
@@ -64,7 +64,7 @@ impl World {
             let redeems = words.windows(2).position(|pair| pair == ["runtime", "pair"]);
             let argument = redeems.and_then(|at| words.get(at + 2)).map(|word| word.to_uppercase());
             let code = self.secrets.iter().find(|secret| Some(&secret.text) == argument.as_ref());
-            let code: Vec<_> = code.into_iter().filter(|secret| secret.kind == Kind::PairingCode).collect();
+            let code: Vec<_> = code.into_iter().filter(|secret| secret.kind == SecretKind::PairingCode).collect();
             evidence.add_showing("process", line, &code);
         }
         (evidence, self.secrets, self.canary)

@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::World;
+use super::LeakWorld;
 use crate::{
-    deliveries::Receiver,
+    deliveries::CallbackReceiver,
     harness::{http, until},
-    leak::search::{Kind, Secret},
+    leak::search::{PlantedSecret, SecretKind},
 };
 
-impl World {
+impl LeakWorld {
     /// An agent at another hub becomes one of this hub, with the key that it wants to see.
     pub fn add_an_agent_elsewhere(&mut self) {
         let up = self.elsewhere.up(&[]);
         up.agent_is("local", "online");
-        let key = self.know(Kind::PeerKey, &up.key);
+        let key = self.know(SecretKind::PeerKey, &up.key);
         let file = self.hub_home.keep_secret("elsewhere.key", &key.text);
         let url = format!("{}/a2a/local", up.url);
         let args = ["agents", "add", "elsewhere", "--peer", &url, "--peer-key-file", &file, "--json"];
@@ -33,9 +33,9 @@ impl World {
 
     /// Somebody is told of a task's changes, and somebody who cannot be reached is not.
     pub fn subscribe(&mut self) {
-        let token = self.know(Kind::PushToken, &format!("pt_{}", "5ab5c71b0e70cafe".repeat(4)));
-        let credential = self.know(Kind::PushCredential, &format!("pc_{}", "c4ed1d0ff1ce7e57".repeat(4)));
-        let receiver = Receiver::start(&[Some(500)]);
+        let token = self.know(SecretKind::PushToken, &format!("pt_{}", "5ab5c71b0e70cafe".repeat(4)));
+        let credential = self.know(SecretKind::PushCredential, &format!("pc_{}", "c4ed1d0ff1ce7e57".repeat(4)));
+        let receiver = CallbackReceiver::start(&[Some(500)]);
         let config = |url: &str| {
             json!({ "id": "mine", "url": url, "token": token.text,
                 "authentication": { "scheme": "Bearer", "credentials": credential.text } })
@@ -71,7 +71,7 @@ impl World {
 
     /// Calls alpha over A2A with the owner's key, and keeps the answer as evidence.
     #[track_caller]
-    pub(super) fn rpc(&mut self, method: &str, params: &Value, shows: &[&Secret]) -> Value {
+    pub(super) fn rpc(&mut self, method: &str, params: &Value, shows: &[&PlantedSecret]) -> Value {
         let key = format!("Bearer {}", self.hub.key);
         let headers = [("authorization", key.as_str()), ("a2a-version", "1.0")];
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });

@@ -11,12 +11,12 @@ const CARD: &str = r#"{ "name":"builder", "version":"1", "skills":[], "n":1.50, 
 const CANONICAL: &str = r#"{"iconUrl":"","n":1.5,"name":"builder","skills":[],"version":"1"}"#;
 const DROPPED: &str = r#"{"n":1.5,"name":"builder","version":"1"}"#;
 
-enum Pair {
+enum TestKeyPair {
     Ed25519(Ed25519KeyPair),
     P256(EcdsaKeyPair),
 }
 
-impl Pair {
+impl TestKeyPair {
     fn ed25519(seed: u8) -> Self {
         Self::Ed25519(Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap())
     }
@@ -56,13 +56,13 @@ fn json(text: &str) -> Json {
     Json::from_text(text).unwrap()
 }
 
-fn keys(jwks: &[String]) -> Vec<Key> {
-    Key::read_all(&json(&format!(r#"{{"keys":[{}]}}"#, jwks.join(",")))).unwrap()
+fn keys(jwks: &[String]) -> Vec<CardVerifyingKey> {
+    CardVerifyingKey::read_all(&json(&format!(r#"{{"keys":[{}]}}"#, jwks.join(",")))).unwrap()
 }
 
 #[test]
 fn both_algorithms_and_both_forms_are_verified() {
-    let (ed, ec) = (Pair::ed25519(1), Pair::p256());
+    let (ed, ec) = (TestKeyPair::ed25519(1), TestKeyPair::p256());
     let keys = keys(&[ed.jwk("e"), ec.jwk("c"), r#"{"kty":"RSA","n":"AQAB","e":"AQAB"}"#.to_owned()]);
     assert_eq!(keys.len(), 2, "a key of a kind that nobody verifies with is passed over");
     for form in [CANONICAL, DROPPED] {
@@ -80,37 +80,47 @@ fn both_algorithms_and_both_forms_are_verified() {
 
 #[test]
 fn nothing_else_is_believed() {
-    let (ed, ec, other) = (Pair::ed25519(1), Pair::p256(), Pair::ed25519(2));
+    let (ed, ec, other) = (TestKeyPair::ed25519(1), TestKeyPair::p256(), TestKeyPair::ed25519(2));
     let keys = keys(&[ed.jwk("e"), ec.jwk("c")]);
     let judge = |card: &str, signature: &AgentCardSignature| verify(&json(card), signature, &keys).unwrap_err();
     let good = ed.sign(r#"{"alg":"EdDSA","kid":"e"}"#, CANONICAL);
-    assert_eq!(judge(&CARD.replace("builder", "Builder"), &good), Unverified::Signature);
-    assert_eq!(judge(&CARD.replace(r#""iconUrl":"""#, r#""iconUrl":"x""#), &good), Unverified::Signature);
-    assert_eq!(judge(&CARD.replacen('{', r#"{"name":"x","#, 1), &good), Unverified::Card(NoForm::Twice));
+    assert_eq!(judge(&CARD.replace("builder", "Builder"), &good), SignatureError::Signature);
+    assert_eq!(judge(&CARD.replace(r#""iconUrl":"""#, r#""iconUrl":"x""#), &good), SignatureError::Signature);
+    assert_eq!(
+        judge(&CARD.replacen('{', r#"{"name":"x","#, 1), &good),
+        SignatureError::Card(CanonicalFormError::Twice)
+    );
     let with = |header: &str| ed.sign(header, CANONICAL);
-    assert_eq!(judge(CARD, &with(r#"{"alg":"none"}"#)), Unverified::Algorithm("none".to_owned()));
-    assert_eq!(judge(CARD, &with(r#"{"alg":"HS256","kid":"e"}"#)), Unverified::Algorithm("HS256".to_owned()));
-    assert_eq!(judge(CARD, &with(r#"{"alg":"ES256","kid":"e"}"#)), Unverified::NoKey, "the key decides how");
-    assert_eq!(judge(CARD, &with(r#"{"alg":"EdDSA","kid":"x"}"#)), Unverified::NoKey);
-    assert_eq!(judge(CARD, &with(r#"{"alg":"EdDSA","alg":"EdDSA"}"#)), Unverified::Header);
-    assert_eq!(judge(CARD, &with(r#"{"alg":"EdDSA","crit":["b64"],"b64":false}"#)), Unverified::Critical("b64".into()));
-    assert_eq!(judge(CARD, &with(r#"{"alg":"EdDSA","crit":[]}"#)), Unverified::Header);
-    assert_eq!(judge(CARD, &other.sign(r#"{"alg":"EdDSA","kid":"e"}"#, CANONICAL)), Unverified::Signature);
+    assert_eq!(judge(CARD, &with(r#"{"alg":"none"}"#)), SignatureError::Algorithm("none".to_owned()));
+    assert_eq!(judge(CARD, &with(r#"{"alg":"HS256","kid":"e"}"#)), SignatureError::Algorithm("HS256".to_owned()));
+    assert_eq!(judge(CARD, &with(r#"{"alg":"ES256","kid":"e"}"#)), SignatureError::NoKey, "the key decides how");
+    assert_eq!(judge(CARD, &with(r#"{"alg":"EdDSA","kid":"x"}"#)), SignatureError::NoKey);
+    assert_eq!(judge(CARD, &with(r#"{"alg":"EdDSA","alg":"EdDSA"}"#)), SignatureError::Header);
+    assert_eq!(
+        judge(CARD, &with(r#"{"alg":"EdDSA","crit":["b64"],"b64":false}"#)),
+        SignatureError::Critical("b64".into())
+    );
+    assert_eq!(judge(CARD, &with(r#"{"alg":"EdDSA","crit":[]}"#)), SignatureError::Header);
+    assert_eq!(judge(CARD, &other.sign(r#"{"alg":"EdDSA","kid":"e"}"#, CANONICAL)), SignatureError::Signature);
     for broken in [String::new(), "A".repeat(86), format!("{}=", good.signature), good.signature[1..].to_owned()] {
         let signature = AgentCardSignature { signature: broken, ..good.clone() };
-        assert_eq!(judge(CARD, &signature), Unverified::Signature);
+        assert_eq!(judge(CARD, &signature), SignatureError::Signature);
     }
-    assert_eq!(verify(&json(CARD), &good, &[]), Err(Unverified::NoKey));
+    assert_eq!(verify(&json(CARD), &good, &[]), Err(SignatureError::NoKey));
 }
 
 #[test]
 fn keys_that_cannot_be_used_are_refused() {
     for text in ["[]", "{}", r#"{"keys":[]}"#, r#"{"keys":{}}"#, r#"{"kty":"OKP","crv":"Ed25519","x":"AA"}"#] {
-        assert_eq!(Key::read_all(&json(text)), Err(NoKeys), "{text}");
+        assert_eq!(CardVerifyingKey::read_all(&json(text)), Err(KeySetError), "{text}");
     }
-    let encryption = Pair::ed25519(1).jwk("e").replace(r#""use":"sig""#, r#""use":"enc""#);
-    assert_eq!(Key::read_all(&json(&encryption)), Err(NoKeys));
-    assert_eq!(Key::read_all(&json(&Pair::p256().jwk("c"))).map(|keys| keys.len()), Ok(1), "one key alone");
+    let encryption = TestKeyPair::ed25519(1).jwk("e").replace(r#""use":"sig""#, r#""use":"enc""#);
+    assert_eq!(CardVerifyingKey::read_all(&json(&encryption)), Err(KeySetError));
+    assert_eq!(
+        CardVerifyingKey::read_all(&json(&TestKeyPair::p256().jwk("c"))).map(|keys| keys.len()),
+        Ok(1),
+        "one key alone"
+    );
 }
 
 #[test]
@@ -121,5 +131,5 @@ fn a_fingerprint_is_of_what_the_card_says() {
     assert_eq!((print(&signed), print(reordered)), (print(CARD), print(CARD)));
     assert_ne!(print(&CARD.replace("builder", "other")), print(CARD));
     assert_eq!(print("{}").to_string(), "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
-    assert_eq!(fingerprint(&json(r#"{"a":1,"a":2}"#)), Err(NoForm::Twice));
+    assert_eq!(fingerprint(&json(r#"{"a":1,"a":2}"#)), Err(CanonicalFormError::Twice));
 }

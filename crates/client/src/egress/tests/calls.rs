@@ -14,13 +14,13 @@ use reqwest::Method;
 use super::*;
 
 /// A server on loopback that counts what reaches it.
-struct Server {
+struct CountingServer {
     port: u16,
     hits: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Server {
+impl CountingServer {
     async fn start() -> Self {
         let hits = Arc::new(AtomicUsize::new(0));
         let seen = hits.clone();
@@ -46,7 +46,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for CountingServer {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -67,7 +67,7 @@ async fn drips() -> impl IntoResponse {
     Body::from_stream(futures_util::StreamExt::chain(pieces, futures_util::stream::pending()))
 }
 
-async fn post_to(guard: &Guard, url: &str) -> Result<Reply, Failure> {
+async fn post_to(guard: &EgressGuard, url: &str) -> Result<EgressReply, EgressFailure> {
     let checked = guard.check(url).unwrap();
     let headers = HeaderMap::from_iter([(header::HeaderName::from_static("x-one"), "1".parse().unwrap())]);
     guard.post(&checked, headers, Bytes::from_static(b"{}")).await
@@ -75,8 +75,8 @@ async fn post_to(guard: &Guard, url: &str) -> Result<Reply, Failure> {
 
 #[tokio::test]
 async fn a_call_goes_to_the_judged_address_under_its_own_name() {
-    let server = Server::start().await;
-    let script = Script::new(&[&["127.0.0.1"]]);
+    let server = CountingServer::start().await;
+    let script = ScriptedResolver::new(&[&["127.0.0.1"]]);
     let guard = scripted(&["127.0.0.0/8"], &script);
     let port = server.port;
     let reply = post_to(&guard, &format!("http://hooks.example.org:{port}/echo")).await.unwrap();
@@ -90,15 +90,15 @@ async fn a_call_goes_to_the_judged_address_under_its_own_name() {
 
 #[tokio::test]
 async fn a_name_that_moves_after_it_was_registered_is_not_called() {
-    let server = Server::start().await;
+    let server = CountingServer::start().await;
     let public: &[&str] = &["93.184.216.34"];
     for inside in ["127.0.0.1", "169.254.169.254", "::ffff:127.0.0.1"] {
-        let script = Script::new(&[public, &[inside], public]);
+        let script = ScriptedResolver::new(&[public, &[inside], public]);
         let guard = scripted(&[], &script);
         let checked = guard.check(&format!("https://hooks.example.org:{}/echo", server.port)).unwrap();
         guard.resolve(&checked).await.unwrap();
         let failure = guard.post(&checked, HeaderMap::new(), Bytes::new()).await.unwrap_err();
-        assert!(matches!(failure, Failure::Refused(Refused::Address { .. })), "{failure}");
+        assert!(matches!(failure, EgressFailure::Refused(EgressRefusal::Address { .. })), "{failure}");
         assert_eq!(script.asked().len(), 2, "the answer that was judged is the one that would have been called");
     }
     assert_eq!(server.hits(), 0);
@@ -106,28 +106,28 @@ async fn a_name_that_moves_after_it_was_registered_is_not_called() {
 
 #[tokio::test]
 async fn a_network_rule_does_not_make_plain_calls_to_the_public() {
-    let guard = scripted(&["127.0.0.0/8"], &Script::new(&[&["93.184.216.34"]]));
+    let guard = scripted(&["127.0.0.0/8"], &ScriptedResolver::new(&[&["93.184.216.34"]]));
     let failure = post_to(&guard, "http://hooks.example.org/").await.unwrap_err();
     let origin = "http://hooks.example.org".to_owned();
-    assert_eq!(failure, Failure::Refused(Refused::PlainHttp { origin }));
+    assert_eq!(failure, EgressFailure::Refused(EgressRefusal::PlainHttp { origin }));
     let failure = post_to(&guard, "http://hooks.example.org:22/").await.unwrap_err();
-    assert_eq!(failure, Failure::Refused(Refused::Port { port: 22 }));
+    assert_eq!(failure, EgressFailure::Refused(EgressRefusal::Port { port: 22 }));
 }
 
 #[tokio::test]
 async fn a_url_is_judged_by_the_guard_that_calls_it() {
-    let server = Server::start().await;
+    let server = CountingServer::start().await;
     let url = format!("http://127.0.0.1:{}/echo", server.port);
     let checked = guard(&["127.0.0.1"]).check(&url).unwrap();
     let failure = guard(&[]).post(&checked, HeaderMap::new(), Bytes::new()).await.unwrap_err();
     let host = "127.0.0.1".to_owned();
-    assert_eq!(failure, Failure::Refused(Refused::Address { host, range: Range::Loopback }));
+    assert_eq!(failure, EgressFailure::Refused(EgressRefusal::Address { host, range: AddressRange::Loopback }));
     assert_eq!(server.hits(), 0);
 }
 
 #[tokio::test]
 async fn a_redirect_is_an_answer_and_not_followed() {
-    let server = Server::start().await;
+    let server = CountingServer::start().await;
     let reply = post_to(&guard(&["127.0.0.1"]), &format!("http://127.0.0.1:{}/redirect", server.port)).await.unwrap();
     assert_eq!(
         (reply.status, reply.is_success(), &reply.headers[header::LOCATION]),
@@ -138,15 +138,15 @@ async fn a_redirect_is_an_answer_and_not_followed() {
 
 #[tokio::test]
 async fn size_and_time_are_bounded() {
-    let server = Server::start().await;
+    let server = CountingServer::start().await;
     let origin = format!("http://127.0.0.1:{}", server.port);
-    let within = |limits| Guard::with(policy(&["127.0.0.1"]), limits, Arc::new(System));
-    let short = within(Limits { reply: 10_000, ..Limits::default() });
+    let within = |limits| EgressGuard::with(policy(&["127.0.0.1"]), limits, Arc::new(SystemResolver));
+    let short = within(EgressLimits { reply: 10_000, ..EgressLimits::default() });
     let failure = post_to(&short, &format!("{origin}/endless")).await.unwrap_err();
-    assert_eq!(failure, Failure::TooLarge { origin: origin.clone(), status: 200, limit: 10_000 });
-    let quick = within(Limits { total: Duration::from_millis(300), ..Limits::default() });
+    assert_eq!(failure, EgressFailure::TooLarge { origin: origin.clone(), status: 200, limit: 10_000 });
+    let quick = within(EgressLimits { total: Duration::from_millis(300), ..EgressLimits::default() });
     let failure = post_to(&quick, &format!("{origin}/silent")).await.unwrap_err();
-    assert_eq!(failure, Failure::TimedOut { origin });
+    assert_eq!(failure, EgressFailure::TimedOut { origin });
     assert!(failure.is_passing());
 }
 
@@ -158,24 +158,24 @@ async fn nobody_there_is_told_without_the_secret_path() {
     let origin = format!("http://{}", socket.local_addr().unwrap());
     let guard = guard(&["127.0.0.1"]);
     let checked = guard.check(&format!("{origin}/hunter2")).unwrap();
-    let request = Request { method: Method::GET, headers: HeaderMap::new(), body: Bytes::new() };
+    let request = EgressRequest { method: Method::GET, headers: HeaderMap::new(), body: Bytes::new() };
     let failure = guard.send(&checked, request).await.unwrap_err();
-    assert!(matches!(&failure, Failure::Unreachable { origin: named, .. } if *named == origin), "{failure:?}");
+    assert!(matches!(&failure, EgressFailure::Unreachable { origin: named, .. } if *named == origin), "{failure:?}");
     assert!(!format!("{failure} {failure:?}").contains("hunter2"));
     assert!(failure.is_passing() && failure.is_undelivered());
 }
 
 #[tokio::test]
 async fn an_answer_is_taken_piece_by_piece_within_bounds() {
-    let server = Server::start().await;
+    let server = CountingServer::start().await;
     let origin = format!("http://127.0.0.1:{}", server.port);
     let guard = guard(&["127.0.0.1"]);
-    let open = async |limits: Limits, path: &str| {
+    let open = async |limits: EgressLimits, path: &str| {
         let guard = guard.within(limits);
-        let request = Request { method: Method::GET, headers: HeaderMap::new(), body: Bytes::new() };
+        let request = EgressRequest { method: Method::GET, headers: HeaderMap::new(), body: Bytes::new() };
         guard.open(&guard.check(&format!("{origin}{path}")).unwrap(), request).await
     };
-    let patient = Limits { silence: Duration::from_millis(300), ..Limits::default() };
+    let patient = EgressLimits { silence: Duration::from_millis(300), ..EgressLimits::default() };
     let mut drips = open(patient, "/drips").await.unwrap();
     let mut seen = Vec::new();
     let end = loop {
@@ -184,24 +184,24 @@ async fn an_answer_is_taken_piece_by_piece_within_bounds() {
             Err(failure) => break failure,
         }
     };
-    assert_eq!((drips.status, &*seen, end), (200, &b"onetwo"[..], Failure::TimedOut { origin: origin.clone() }));
-    let small = Limits { stream: 5000, ..Limits::default() };
+    assert_eq!((drips.status, &*seen, end), (200, &b"onetwo"[..], EgressFailure::TimedOut { origin: origin.clone() }));
+    let small = EgressLimits { stream: 5000, ..EgressLimits::default() };
     let mut endless = open(small, "/endless").await.unwrap();
     let failure = loop {
         if let Err(failure) = endless.next().await {
             break failure;
         }
     };
-    assert_eq!(failure, Failure::TooLarge { origin: origin.clone(), status: 200, limit: 5000 });
-    let redirect = open(Limits::default(), "/redirect").await.unwrap();
+    assert_eq!(failure, EgressFailure::TooLarge { origin: origin.clone(), status: 200, limit: 5000 });
+    let redirect = open(EgressLimits::default(), "/redirect").await.unwrap();
     assert_eq!((redirect.status, redirect.read().await.unwrap().body), (307, Bytes::new()), "not followed");
-    let quick = Limits { total: Duration::from_millis(300), ..Limits::default() };
-    assert_eq!(open(quick, "/silent").await.unwrap_err(), Failure::TimedOut { origin: origin.clone() });
-    let private = scripted(&[], &Script::new(&[&["127.0.0.1"]]));
+    let quick = EgressLimits { total: Duration::from_millis(300), ..EgressLimits::default() };
+    assert_eq!(open(quick, "/silent").await.unwrap_err(), EgressFailure::TimedOut { origin: origin.clone() });
+    let private = scripted(&[], &ScriptedResolver::new(&[&["127.0.0.1"]]));
     let checked = private.check(&format!("https://hooks.example.org:{}/drips", server.port)).unwrap();
-    let request = Request { method: Method::GET, headers: HeaderMap::new(), body: Bytes::new() };
+    let request = EgressRequest { method: Method::GET, headers: HeaderMap::new(), body: Bytes::new() };
     let failure = private.open(&checked, request).await.unwrap_err();
-    assert!(matches!(failure, Failure::Refused(Refused::Address { .. })), "{failure}");
+    assert!(matches!(failure, EgressFailure::Refused(EgressRefusal::Address { .. })), "{failure}");
     assert!(failure.is_undelivered() && !failure.is_passing());
     assert_eq!(server.hits(), 4);
 }
@@ -216,7 +216,7 @@ async fn a_connection_that_breaks_may_have_delivered_the_request() {
         tokio::io::AsyncReadExt::read(&mut socket, &mut bytes).await.unwrap();
     });
     let failure = post_to(&guard(&["127.0.0.1"]), &origin).await.unwrap_err();
-    assert!(matches!(&failure, Failure::Broken { origin: named, .. } if *named == origin), "{failure:?}");
+    assert!(matches!(&failure, EgressFailure::Broken { origin: named, .. } if *named == origin), "{failure:?}");
     assert!(failure.is_passing() && !failure.is_undelivered());
     task.await.unwrap();
 }

@@ -3,28 +3,28 @@
 use super::*;
 
 /// The kind of a refusal, for tables.
-fn kind(refused: &Refused) -> &'static str {
+fn kind(refused: &EgressRefusal) -> &'static str {
     match refused {
-        Refused::TooLong => "long",
-        Refused::Malformed(_) => "malformed",
-        Refused::Scheme => "scheme",
-        Refused::Credentials => "credentials",
-        Refused::Fragment => "fragment",
-        Refused::OddAddress => "odd address",
-        Refused::Port { .. } => "port",
-        Refused::PlainHttp { .. } => "plain",
-        Refused::LocalName { .. } => "local",
-        Refused::Address { range, .. } => match range {
-            Range::Loopback => "loopback",
-            Range::Private => "private",
-            Range::LinkLocal => "link",
-            Range::Shared => "shared",
-            Range::Metadata => "metadata",
-            Range::Unspecified => "unspecified",
-            Range::Multicast => "multicast",
-            Range::Documentation => "documentation",
-            Range::Reserved => "reserved",
-            Range::Disguised => "disguised",
+        EgressRefusal::TooLong => "long",
+        EgressRefusal::Malformed(_) => "malformed",
+        EgressRefusal::Scheme => "scheme",
+        EgressRefusal::Credentials => "credentials",
+        EgressRefusal::Fragment => "fragment",
+        EgressRefusal::OddAddress => "odd address",
+        EgressRefusal::Port { .. } => "port",
+        EgressRefusal::PlainHttp { .. } => "plain",
+        EgressRefusal::LocalName { .. } => "local",
+        EgressRefusal::Address { range, .. } => match range {
+            AddressRange::Loopback => "loopback",
+            AddressRange::Private => "private",
+            AddressRange::LinkLocal => "link",
+            AddressRange::Shared => "shared",
+            AddressRange::Metadata => "metadata",
+            AddressRange::Unspecified => "unspecified",
+            AddressRange::Multicast => "multicast",
+            AddressRange::Documentation => "documentation",
+            AddressRange::Reserved => "reserved",
+            AddressRange::Disguised => "disguised",
         },
     }
 }
@@ -212,7 +212,7 @@ fn every_hostile_url_is_refused_for_its_reason() {
     assert_eq!(found, expected);
     assert!(HOSTILE.len() >= 60);
     let long = format!("https://hooks.example.org/{}", "a".repeat(2048));
-    assert_eq!(guard.check(&long), Err(Refused::TooLong));
+    assert_eq!(guard.check(&long), Err(EgressRefusal::TooLong));
     let long_label = format!("https://{}.example.org/", "a".repeat(64));
     assert_eq!(guard.check(&long_label).map_err(|error| kind(&error)), Err("malformed"));
 }
@@ -300,7 +300,7 @@ fn a_rule_that_cannot_be_meant_says_what_to_write() {
         ("::1", "::1"),
         ("*.Corp.example", "*.corp.example"),
     ] {
-        assert_eq!(rule.parse::<Allow>().unwrap().to_string(), shown);
+        assert_eq!(rule.parse::<EgressRule>().unwrap().to_string(), shown);
     }
     for (rule, why) in [
         ("10.1.2.3/8", "the network of that length is 10.0.0.0/8"),
@@ -313,18 +313,18 @@ fn a_rule_that_cannot_be_meant_says_what_to_write() {
         ("*", "it is not the name of a host, which has no port, path or scheme"),
         ("hooks.example.org:80", "it is not the name of a host, which has no port, path or scheme"),
     ] {
-        assert_eq!(rule.parse::<Allow>().unwrap_err().why, why, "{rule}");
+        assert_eq!(rule.parse::<EgressRule>().unwrap_err().why, why, "{rule}");
     }
 }
 
 #[tokio::test]
 async fn where_a_name_leads_decides() {
     let refused = async |rules: &[&str], url: &str, addresses: &[&str]| {
-        let guard = scripted(rules, &Script::new(&[addresses]));
+        let guard = scripted(rules, &ScriptedResolver::new(&[addresses]));
         let checked = guard.check(url).unwrap();
         match guard.resolve(&checked).await {
             Ok(addresses) => addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
-            Err(Failure::Refused(refused)) => kind(&refused).to_owned(),
+            Err(EgressFailure::Refused(refused)) => kind(&refused).to_owned(),
             Err(failure) => failure.to_string(),
         }
     };

@@ -1,15 +1,15 @@
 //! Where cards are found, and how far they are believed.
 
 use attache_client::a2a::{
-    Credentials, Error, Peer, Trust, discover,
+    CardSignatureTrust, Error, PeerClient, PeerCredentials, discover,
     jcs::canonical,
-    verify::{Key, Unverified},
+    verify::{CardVerifyingKey, SignatureError},
 };
 use attache_protocol::{Json, Secret, wire::a2a::GetTask};
 use aws_lc_rs::signature::Ed25519KeyPair;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
-use super::server::Server;
+use super::server::PeerServer;
 
 const NEW: &str = r#"{ "name":"new", "supportedInterfaces":[{"url":"{origin}/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}] }"#;
 const OLD: &str = r#"{"name":"old","url":"{origin}/old","protocolVersion":"0.3.0","securitySchemes":{"k":{"type":"apiKey","in":"header","name":"X-Key"}}}"#;
@@ -20,13 +20,13 @@ const SIGNED: &str = r#"{"name":"signed","description":"é","supportedInterfaces
 
 const JWK: &str = r#"{"kty":"OKP","crv":"Ed25519","kid":"seven","x":"6kpsY-KcUgq-9VB7Ey7F-ZVHdq6-vnuSQh7qaRRG0iw"}"#;
 
-fn key() -> Credentials {
-    Credentials::key(Secret::new("hunter2".to_owned()))
+fn key() -> PeerCredentials {
+    PeerCredentials::key(Secret::new("hunter2".to_owned()))
 }
 
 #[tokio::test]
 async fn a_card_is_found_from_the_origin_the_base_and_its_own_url() {
-    let server = Server::start().await;
+    let server = PeerServer::start().await;
     let origin = &server.origin;
     server.serve("/.well-known/agent-card.json", NEW);
     server.serve("/a2a/old/.well-known/agent.json", OLD);
@@ -58,10 +58,10 @@ async fn a_card_is_found_from_the_origin_the_base_and_its_own_url() {
 
 #[tokio::test]
 async fn a_key_goes_where_the_card_wants_it() {
-    let server = Server::start().await;
+    let server = PeerServer::start().await;
     server.serve("/.well-known/agent-card.json", OLD);
     let found = discover(&server.guard(), &server.origin, &key(), &[]).await.unwrap();
-    let peer = Peer::new(&server.guard(), &found.card, key()).unwrap();
+    let peer = PeerClient::new(&server.guard(), &found.card, key()).unwrap();
     let _ = peer.get(GetTask { id: "x".to_owned(), ..GetTask::default() }).await;
     assert_eq!(server.seen()[1], "POST /old x-key=hunter2");
     let query = NEW.replace(
@@ -71,31 +71,36 @@ async fn a_key_goes_where_the_card_wants_it() {
     );
     server.serve("/.well-known/agent-card.json", &query);
     let found = discover(&server.guard(), &server.origin, &key(), &[]).await.unwrap();
-    let peer = Peer::new(&server.guard(), &found.card, key()).unwrap();
+    let peer = PeerClient::new(&server.guard(), &found.card, key()).unwrap();
     let _ = peer.get(GetTask { id: "x".to_owned(), ..GetTask::default() }).await;
     assert_eq!(server.seen()[1], "POST /rpc?api_key=hunter2 a2a-version=1.0");
 }
 
 #[tokio::test]
 async fn signatures_are_verified_with_the_owners_key_or_one_from_the_same_place() {
-    let server = Server::start().await;
+    let server = PeerServer::start().await;
     let genuine = Json::from_text(JWK).unwrap();
-    let keys = Key::read_all(&genuine).unwrap();
+    let keys = CardVerifyingKey::read_all(&genuine).unwrap();
     server.serve("/.well-known/agent-card.json", SIGNED);
-    let look =
-        async |keys: &[Key]| discover(&server.guard(), &server.origin, &Credentials::none(), keys).await.unwrap();
-    assert_eq!(look(&keys).await.trust(), Trust::Verified);
-    assert_eq!(look(&[]).await.trust(), Trust::Unknown(Unverified::NoKey), "no key, and no word of where it is");
+    let look = async |keys: &[CardVerifyingKey]| {
+        discover(&server.guard(), &server.origin, &PeerCredentials::none(), keys).await.unwrap()
+    };
+    assert_eq!(look(&keys).await.trust(), CardSignatureTrust::Verified);
+    assert_eq!(
+        look(&[]).await.trust(),
+        CardSignatureTrust::Unknown(SignatureError::NoKey),
+        "no key, and no word of where it is"
+    );
     server.serve("/.well-known/agent-card.json", &SIGNED.replace("é", "e"));
     let forged = look(&keys).await;
-    assert_eq!(forged.trust(), Trust::Forged(Unverified::Signature));
+    assert_eq!(forged.trust(), CardSignatureTrust::Forged(SignatureError::Signature));
     server.serve("/.well-known/agent-card.json", &NEW.replace(r#""name""#, r#""x":"","name""#));
-    assert_eq!(look(&keys).await.trust(), Trust::Unsigned);
+    assert_eq!(look(&keys).await.trust(), CardSignatureTrust::Unsigned);
 }
 
 #[tokio::test]
 async fn a_signers_own_keys_are_fetched_from_where_the_card_is_and_nowhere_else() {
-    let server = Server::start().await;
+    let server = PeerServer::start().await;
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
     let base64 = |text: &str| Base64UrlUnpadded::encode_string(text.as_bytes());
     let publish = |jku: &str| {
@@ -112,13 +117,17 @@ async fn a_signers_own_keys_are_fetched_from_where_the_card_is_and_nowhere_else(
     };
     publish(&format!("{}/keys", server.origin));
     server.serve("/keys", &format!(r#"{{"keys":[{JWK}]}}"#));
-    assert_eq!(look().await, (Trust::Verified, vec!["GET /keys".to_owned()]), "and without our key to the peer");
+    assert_eq!(
+        look().await,
+        (CardSignatureTrust::Verified, vec!["GET /keys".to_owned()]),
+        "and without our key to the peer"
+    );
     server.serve("/keys", r#"{"keys":[]}"#);
-    assert!(matches!(look().await.0, Trust::Unknown(Unverified::Unfetched { .. })));
+    assert!(matches!(look().await.0, CardSignatureTrust::Unknown(SignatureError::Unfetched { .. })));
     server.serve("/keys", &format!(r#"{{"keys":[{}]}}"#, JWK.replace("seven", "eight")));
-    assert_eq!(look().await.0, Trust::Unknown(Unverified::NoKey));
+    assert_eq!(look().await.0, CardSignatureTrust::Unknown(SignatureError::NoKey));
     for elsewhere in ["https://keys.example/jwks", "http://127.0.0.1:1/keys", "keys", "file:///etc/passwd"] {
         publish(elsewhere);
-        assert_eq!(look().await, (Trust::Unknown(Unverified::Foreign), vec![]), "{elsewhere}");
+        assert_eq!(look().await, (CardSignatureTrust::Unknown(SignatureError::Foreign), vec![]), "{elsewhere}");
     }
 }

@@ -1,20 +1,21 @@
 //! Every operation over every dialect, and what is told when it fails.
 
-use attache_client::a2a::{Credentials, Error, Fault, Peer, Told};
+use attache_client::a2a::{Error, PeerClient, PeerCredentials, PeerEvent, PeerFault};
 use attache_protocol::{
     Json, Secret,
     wire::a2a::{
-        self as wire, AgentCard, Artifact, ArtifactUpdate, Authentication, GetTask, ListTasks, Message, Part,
-        PushConfig, Role, SendMessage, SendMessageResponse, StatusUpdate, StreamResponse, Task, TaskState, TaskStatus,
+        self as wire, A2aRole, AgentCard, Artifact, ArtifactUpdate, GetTask, ListTasks, Message, Part,
+        PushAuthenticationInfo, PushConfig, SendMessage, SendMessageResponse, StatusUpdate, StreamResponse, Task,
+        TaskState, TaskStatus,
     },
 };
 
-use super::server::Server;
+use super::server::PeerServer;
 
 const DIALECTS: [(&str, &str, &str); 3] =
     [("/rpc", "JSONRPC", "1.0"), ("/rest", "HTTP+JSON", "1.0"), ("/old", "JSONRPC", "0.3.0")];
 
-fn card(server: &Server, path: &str, binding: &str, version: &str) -> AgentCard {
+fn card(server: &PeerServer, path: &str, binding: &str, version: &str) -> AgentCard {
     let text = format!(
         r#"{{"name":"x","supportedInterfaces":[{{"url":"{}{path}","protocolBinding":"{binding}","protocolVersion":"{version}","tenant":"acme"}}]}}"#,
         server.origin
@@ -22,15 +23,15 @@ fn card(server: &Server, path: &str, binding: &str, version: &str) -> AgentCard 
     Json::from_text(text).unwrap().parse().unwrap()
 }
 
-fn peer(server: &Server, (path, binding, version): (&str, &str, &str)) -> Peer {
-    let key = Credentials::key(Secret::new("hunter2".to_owned()));
-    Peer::new(&server.guard(), &card(server, path, binding, version), key).unwrap()
+fn peer(server: &PeerServer, (path, binding, version): (&str, &str, &str)) -> PeerClient {
+    let key = PeerCredentials::key(Secret::new("hunter2".to_owned()));
+    PeerClient::new(&server.guard(), &card(server, path, binding, version), key).unwrap()
 }
 
 fn message(parts: Vec<Part>) -> Message {
     Message {
         message_id: "m-1".to_owned(),
-        role: Role::User,
+        role: A2aRole::User,
         parts,
         context_id: None,
         task_id: None,
@@ -47,7 +48,7 @@ fn request(parts: Vec<Part>) -> SendMessage {
 /// What must not change on the way there and back.
 fn exact() -> Vec<Part> {
     let data = r#"{"n":9007199254740993,"f":42.0,"e":1e400,"z":1,"z":2,"timestamp":"2026-01-01T00:00:00+00:00"}"#;
-    vec![Part::text("hello"), Part::new(wire::Content::Data(Json::from_text(data).unwrap()))]
+    vec![Part::text("hello"), Part::new(wire::PartContent::Data(Json::from_text(data).unwrap()))]
 }
 
 fn native(state: TaskState, version: &str) -> Option<String> {
@@ -85,17 +86,17 @@ fn task(id: &str, parts: &[Part], state: TaskState) -> Task {
 #[tokio::test]
 async fn a_message_is_sent_and_its_task_followed_in_every_dialect() {
     for dialect in DIALECTS {
-        let server = Server::start().await;
+        let server = PeerServer::start().await;
         let peer = peer(&server, dialect);
         let version = dialect.2;
         let done = task("task/1", &exact(), TaskState::TaskStateCompleted);
         let sent = peer.send(request(exact())).await.unwrap();
         let native_status = native(TaskState::TaskStateCompleted, version);
         let what = SendMessageResponse::Task(done.clone());
-        assert_eq!(sent, Told { what, native_status: native_status.clone() }, "{dialect:?}");
+        assert_eq!(sent, PeerEvent { what, native_status: native_status.clone() }, "{dialect:?}");
 
         let got = peer.get(GetTask { tenant: None, id: "task/1".to_owned(), history_length: Some(3) }).await;
-        assert_eq!(got.unwrap(), Told { what: done, native_status: native_status.clone() }, "{dialect:?}");
+        assert_eq!(got.unwrap(), PeerEvent { what: done, native_status: native_status.clone() }, "{dialect:?}");
 
         let mut events = peer.stream(request(exact())).await.unwrap();
         let mut seen = Vec::new();
@@ -119,34 +120,35 @@ async fn a_message_is_sent_and_its_task_followed_in_every_dialect() {
         assert_eq!(
             seen,
             [
-                Told { what: StreamResponse::Task(first), native_status: working },
-                Told { what: artifact, native_status: None },
-                Told { what: end, native_status },
+                PeerEvent { what: StreamResponse::Task(first), native_status: working },
+                PeerEvent { what: artifact, native_status: None },
+                PeerEvent { what: end, native_status },
             ],
             "{dialect:?}"
         );
 
         let reply = peer.send(request(vec![Part::text("answer")])).await.unwrap();
         let wanted =
-            Message { role: Role::Agent, message_id: "reply".to_owned(), ..message(vec![Part::text("answer")]) };
-        assert_eq!(reply, Told { what: SendMessageResponse::Message(wanted), native_status: None }, "{dialect:?}");
+            Message { role: A2aRole::Agent, message_id: "reply".to_owned(), ..message(vec![Part::text("answer")]) };
+        assert_eq!(reply, PeerEvent { what: SendMessageResponse::Message(wanted), native_status: None }, "{dialect:?}");
     }
 }
 
 #[tokio::test]
 async fn a_task_is_subscribed_to_cancelled_and_told_about_in_every_dialect() {
     for dialect in DIALECTS {
-        let server = Server::start().await;
+        let server = PeerServer::start().await;
         let peer = peer(&server, dialect);
         let waiting = || vec![Part::text("wait")];
         peer.send(request(waiting())).await.unwrap();
         let mut events = peer.subscribe("task/1").await.unwrap();
         let now = task("task/1", &waiting(), TaskState::TaskStateWorking);
         let native_status = native(TaskState::TaskStateWorking, dialect.2);
-        assert_eq!(events.next().await, Some(Ok(Told { what: StreamResponse::Task(now), native_status })));
+        assert_eq!(events.next().await, Some(Ok(PeerEvent { what: StreamResponse::Task(now), native_status })));
         assert_eq!(events.next().await, None);
 
-        let authentication = Some(Authentication { scheme: "Bearer".to_owned(), credentials: Some("c".to_owned()) });
+        let authentication =
+            Some(PushAuthenticationInfo { scheme: "Bearer".to_owned(), credentials: Some("c".to_owned()) });
         let config = PushConfig {
             url: "https://hub/push".to_owned(),
             token: Some("t".to_owned()),
@@ -164,7 +166,7 @@ async fn a_task_is_subscribed_to_cancelled_and_told_about_in_every_dialect() {
         let cancelled = peer.cancel("task/1").await.unwrap();
         let wanted = task("task/1", &waiting(), TaskState::TaskStateCanceled);
         let native_status = native(TaskState::TaskStateCanceled, dialect.2);
-        assert_eq!(cancelled, Told { what: wanted, native_status }, "{dialect:?}");
+        assert_eq!(cancelled, PeerEvent { what: wanted, native_status }, "{dialect:?}");
         assert_eq!(peer.cancel("task/1").await.unwrap_err().fault(), Some(wire::Fault::TaskNotCancelable));
         assert_eq!(peer.subscribe("task/1").await.unwrap_err().fault(), Some(wire::Fault::UnsupportedOperation));
         let unknown = peer.get(GetTask { id: "nope".to_owned(), ..GetTask::default() }).await.unwrap_err();
@@ -184,7 +186,7 @@ async fn each_version_gets_its_own_headers_and_paths() {
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let mut seen = Vec::new();
     for dialect in DIALECTS {
-        let server = Server::start().await;
+        let server = PeerServer::start().await;
         let peer = peer(&server, dialect).traced(Some(trace.to_owned())).extended(vec!["https://y/v1".to_owned()]);
         peer.send(request(vec![Part::text("wait")])).await.unwrap();
         peer.get(GetTask { id: "task/1".to_owned(), ..GetTask::default() }).await.unwrap();
@@ -220,7 +222,7 @@ async fn each_version_gets_its_own_headers_and_paths() {
 
 #[tokio::test]
 async fn what_is_no_answer_is_told_apart() {
-    let server = Server::start().await;
+    let server = PeerServer::start().await;
     let origin = server.origin.clone();
     server.serve("/html", "<html>");
     server.serve("/stream", "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32603,\"message\":\"out of order\"}}");
@@ -232,11 +234,11 @@ async fn what_is_no_answer_is_told_apart() {
     assert_eq!(send("/broken").await, Error::Status { origin: origin.clone(), status: 502 });
     assert!(matches!(send("/html").await, Error::NotUnderstood { origin: named, .. } if named == origin));
     let wrong = peer(&server, ("/stream", "JSONRPC", "1.0")).stream(request(exact())).await.unwrap_err();
-    let fault = Fault { known: None, code: -32603, message: "out of order".to_owned() };
+    let fault = PeerFault { known: None, code: -32603, message: "out of order".to_owned() };
     assert_eq!(wrong, Error::Refused(fault));
-    let unguarded = attache_client::egress::Guard::new(Default::default());
+    let unguarded = attache_client::egress::EgressGuard::new(Default::default());
     let card = card(&server, "/rpc", "JSONRPC", "1.0");
-    let refused = Peer::new(&unguarded, &card, Credentials::none()).unwrap_err();
+    let refused = PeerClient::new(&unguarded, &card, PeerCredentials::none()).unwrap_err();
     assert!(matches!(refused, Error::Call(_)) && refused.is_unexecuted(), "{refused}");
     let peer = peer(&server, ("/rest", "HTTP+JSON", "1.0"));
     assert!(peer.get(GetTask { id: "..".to_owned(), ..GetTask::default() }).await.is_err(), "a way up is no task");

@@ -6,14 +6,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use attache_client::egress::{Allow, Guard, Policy};
+use attache_client::egress::{EgressGuard, EgressPolicy, EgressRule};
 use attache_protocol::{
     Json,
     json::Members,
     wire::a2a::{
-        Artifact, ArtifactUpdate, Content, ErrorInfo, Fault, Message, Method, Part, PushConfig, Request as RpcRequest,
-        Role, SendMessage, SendMessageResponse, StatusUpdate, StreamResponse, Task, TaskList, TaskState, TaskStatus,
-        v03,
+        A2aRole, Artifact, ArtifactUpdate, ErrorInfo, Fault, Message, Method, Part, PartContent, PushConfig,
+        RpcRequest, SendMessage, SendMessageResponse, StatusUpdate, StreamResponse, Task, TaskList, TaskState,
+        TaskStatus, v03,
     },
 };
 use axum::{
@@ -25,13 +25,13 @@ use axum::{
 };
 
 #[derive(Clone)]
-pub(crate) struct Server {
+pub(crate) struct PeerServer {
     pub(crate) origin: String,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<PeerServerState>>,
 }
 
 #[derive(Default)]
-struct World {
+struct PeerServerState {
     tasks: BTreeMap<String, Task>,
     configs: BTreeMap<String, PushConfig>,
     seen: Vec<String>,
@@ -40,13 +40,13 @@ struct World {
     next: usize,
 }
 
-enum Said {
-    One(Json, Shape),
+enum PeerAnswer {
+    One(Json, AnswerShape),
     Stream(Vec<StreamResponse>),
 }
 
 /// What 0.3 makes of an answer depends on what it is.
-enum Shape {
+enum AnswerShape {
     Sent,
     Task,
     Config,
@@ -54,9 +54,9 @@ enum Shape {
     Plain,
 }
 
-// === impl Server ===
+// === impl PeerServer ===
 
-impl Server {
+impl PeerServer {
     pub(crate) async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
@@ -66,8 +66,8 @@ impl Server {
         server
     }
 
-    pub(crate) fn guard(&self) -> Guard {
-        Guard::new(Policy { allow: vec!["127.0.0.1".parse::<Allow>().unwrap()] })
+    pub(crate) fn guard(&self) -> EgressGuard {
+        EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse::<EgressRule>().unwrap()] })
     }
 
     /// Lets a path answer with a text; `{origin}` in it becomes the server's.
@@ -82,7 +82,7 @@ impl Server {
     }
 }
 
-async fn answer(State(server): State<Server>, request: Request) -> Response {
+async fn answer(State(server): State<PeerServer>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 1 << 24).await.unwrap();
     let target = parts.uri.path_and_query().unwrap().as_str().to_owned();
@@ -114,7 +114,7 @@ async fn answer(State(server): State<Server>, request: Request) -> Response {
     }
 }
 
-fn rpc(world: &mut World, body: &Bytes, headers: &HeaderMap) -> Response {
+fn rpc(world: &mut PeerServerState, body: &Bytes, headers: &HeaderMap) -> Response {
     let request: RpcRequest = serde_json::from_slice(body).unwrap();
     let id = request.id.unwrap();
     assert_eq!(headers["a2a-version"], "1.0");
@@ -122,8 +122,8 @@ fn rpc(world: &mut World, body: &Bytes, headers: &HeaderMap) -> Response {
     let said = operate(world, Method::from_name(&request.method).unwrap(), &params);
     let frame = |result: &Json| format!(r#"{{"jsonrpc":"2.0","id":{},"result":{}}}"#, id.get(), result.get());
     match said {
-        Ok(Said::One(result, _)) => json(200, frame(&result)),
-        Ok(Said::Stream(events)) => sse(events.iter().map(|event| frame(&Json::of(event)))),
+        Ok(PeerAnswer::One(result, _)) => json(200, frame(&result)),
+        Ok(PeerAnswer::Stream(events)) => sse(events.iter().map(|event| frame(&Json::of(event)))),
         Err(fault) => {
             let (code, info) = (fault.rpc_code(), Json::of(&[ErrorInfo::of(fault)]));
             let error = format!(r#"{{"code":{code},"message":"no","data":{}}}"#, info.get());
@@ -132,42 +132,44 @@ fn rpc(world: &mut World, body: &Bytes, headers: &HeaderMap) -> Response {
     }
 }
 
-fn old(world: &mut World, body: &Bytes) -> Response {
+fn old(world: &mut PeerServerState, body: &Bytes) -> Response {
     let request: RpcRequest = serde_json::from_slice(body).unwrap();
     let id = request.id.unwrap();
     let params = request.params.unwrap();
     let method = Method::from_old_name(&request.method).unwrap();
     let params = match method {
         Method::SendMessage | Method::SendStreamingMessage => {
-            Json::of(&SendMessage::from(params.parse::<v03::SendParams>().unwrap()))
+            Json::of(&SendMessage::from(params.parse::<v03::SendParamsV03>().unwrap()))
         }
-        Method::CreatePushConfig => Json::of(&PushConfig::from(params.parse::<v03::TaskPushConfig>().unwrap())),
+        Method::CreatePushConfig => Json::of(&PushConfig::from(params.parse::<v03::TaskPushConfigV03>().unwrap())),
         Method::DeletePushConfig => {
-            let old: v03::DeletePushConfig = params.parse().unwrap();
+            let old: v03::DeletePushConfigV03 = params.parse().unwrap();
             Json::of(&serde_json::json!({"taskId": old.id, "id": old.push_notification_config_id}))
         }
         _ => params,
     };
     let frame = |result: &Json| format!(r#"{{"jsonrpc":"2.0","id":{},"result":{}}}"#, id.get(), result.get());
     match operate(world, method, &params) {
-        Ok(Said::One(result, shape)) => {
+        Ok(PeerAnswer::One(result, shape)) => {
             let result = match shape {
-                Shape::Sent => match result.parse().unwrap() {
-                    SendMessageResponse::Task(task) => Json::of(&v03::Task::from(task)),
-                    SendMessageResponse::Message(message) => Json::of(&v03::Message::from(message)),
+                AnswerShape::Sent => match result.parse().unwrap() {
+                    SendMessageResponse::Task(task) => Json::of(&v03::TaskV03::from(task)),
+                    SendMessageResponse::Message(message) => Json::of(&v03::MessageV03::from(message)),
                 },
-                Shape::Task => Json::of(&v03::Task::from(result.parse::<Task>().unwrap())),
-                Shape::Config => {
+                AnswerShape::Task => Json::of(&v03::TaskV03::from(result.parse::<Task>().unwrap())),
+                AnswerShape::Config => {
                     let config: PushConfig = result.parse().unwrap();
                     let task_id = config.task_id.clone().unwrap();
-                    Json::of(&v03::TaskPushConfig { task_id, push_notification_config: config.into() })
+                    Json::of(&v03::TaskPushConfigV03 { task_id, push_notification_config: config.into() })
                 }
-                Shape::Nothing => Json::of(&()),
-                Shape::Plain => result,
+                AnswerShape::Nothing => Json::of(&()),
+                AnswerShape::Plain => result,
             };
             json(200, frame(&result))
         }
-        Ok(Said::Stream(events)) => sse(events.into_iter().map(|event| frame(&Json::of(&v03::Stream::from(event))))),
+        Ok(PeerAnswer::Stream(events)) => {
+            sse(events.into_iter().map(|event| frame(&Json::of(&v03::StreamResponseV03::from(event)))))
+        }
         Err(fault) => {
             let error = format!(r#"{{"code":{},"message":"no","data":"free text"}}"#, fault.rpc_code());
             json(200, format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.get()))
@@ -176,7 +178,13 @@ fn old(world: &mut World, body: &Bytes) -> Response {
 }
 
 /// Serves `:subscribe` with POST only, as the standard's text has it.
-fn rest(world: &mut World, verb: &str, path: &str, query: &BTreeMap<String, String>, body: &Bytes) -> Response {
+fn rest(
+    world: &mut PeerServerState,
+    verb: &str,
+    path: &str,
+    query: &BTreeMap<String, String>,
+    body: &Bytes,
+) -> Response {
     let body: Json = if body.is_empty() { Json::empty_object() } else { serde_json::from_slice(body).unwrap() };
     let parts: Vec<String> = path.trim_start_matches('/').split('/').map(|part| part.replace("%2F", "/")).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -203,9 +211,9 @@ fn rest(world: &mut World, verb: &str, path: &str, query: &BTreeMap<String, Stri
         _ => return StatusCode::METHOD_NOT_ALLOWED.into_response(),
     };
     match operate(world, method, &params) {
-        Ok(Said::One(_, Shape::Nothing)) => StatusCode::NO_CONTENT.into_response(),
-        Ok(Said::One(result, _)) => json(200, result.get().to_owned()),
-        Ok(Said::Stream(events)) => sse(events.iter().map(|event| Json::of(event).get().to_owned())),
+        Ok(PeerAnswer::One(_, AnswerShape::Nothing)) => StatusCode::NO_CONTENT.into_response(),
+        Ok(PeerAnswer::One(result, _)) => json(200, result.get().to_owned()),
+        Ok(PeerAnswer::Stream(events)) => sse(events.iter().map(|event| Json::of(event).get().to_owned())),
         Err(fault) => {
             let (status, name, info) = (fault.http_status(), fault.grpc_status(), Json::of(&[ErrorInfo::of(fault)]));
             let text =
@@ -215,9 +223,9 @@ fn rest(world: &mut World, verb: &str, path: &str, query: &BTreeMap<String, Stri
     }
 }
 
-fn operate(world: &mut World, method: Method, params: &Json) -> Result<Said, Fault> {
+fn operate(world: &mut PeerServerState, method: Method, params: &Json) -> Result<PeerAnswer, Fault> {
     let members: Members = params.parse().unwrap();
-    let find = |world: &World, name: &str| {
+    let find = |world: &PeerServerState, name: &str| {
         let id = members.text(name).unwrap();
         world.tasks.get(&id).cloned().ok_or(Fault::TaskNotFound)
     };
@@ -225,21 +233,21 @@ fn operate(world: &mut World, method: Method, params: &Json) -> Result<Said, Fau
         Method::SendMessage => match start(world, params.parse().unwrap())? {
             StreamResponse::Task(task) => {
                 let task = finish(world, task);
-                Said::One(Json::of(&SendMessageResponse::Task(task)), Shape::Sent)
+                PeerAnswer::One(Json::of(&SendMessageResponse::Task(task)), AnswerShape::Sent)
             }
             StreamResponse::Message(message) => {
-                Said::One(Json::of(&SendMessageResponse::Message(message)), Shape::Sent)
+                PeerAnswer::One(Json::of(&SendMessageResponse::Message(message)), AnswerShape::Sent)
             }
             StreamResponse::StatusUpdate(_) | StreamResponse::ArtifactUpdate(_) => unreachable!(),
         },
         Method::SendStreamingMessage => match start(world, params.parse().unwrap())? {
             StreamResponse::Task(task) => {
                 let done = finish(world, task.clone());
-                Said::Stream(std::iter::once(StreamResponse::Task(task)).chain(updates(&done)).collect())
+                PeerAnswer::Stream(std::iter::once(StreamResponse::Task(task)).chain(updates(&done)).collect())
             }
-            other => Said::Stream(vec![other]),
+            other => PeerAnswer::Stream(vec![other]),
         },
-        Method::GetTask => Said::One(Json::of(&find(world, "id")?), Shape::Task),
+        Method::GetTask => PeerAnswer::One(Json::of(&find(world, "id")?), AnswerShape::Task),
         Method::CancelTask => {
             let mut task = find(world, "id")?;
             if task.status.state.is_terminal() {
@@ -247,30 +255,30 @@ fn operate(world: &mut World, method: Method, params: &Json) -> Result<Said, Fau
             }
             task.status.state = TaskState::TaskStateCanceled;
             world.tasks.insert(task.id.clone(), task.clone());
-            Said::One(Json::of(&task), Shape::Task)
+            PeerAnswer::One(Json::of(&task), AnswerShape::Task)
         }
         Method::SubscribeToTask => {
             let task = find(world, "id")?;
             if task.status.state.is_terminal() {
                 return Err(Fault::UnsupportedOperation);
             }
-            Said::Stream(vec![StreamResponse::Task(task)])
+            PeerAnswer::Stream(vec![StreamResponse::Task(task)])
         }
         Method::ListTasks => {
             let tasks: Vec<_> = world.tasks.values().cloned().collect();
             let total_size = i32::try_from(tasks.len()).unwrap();
             let list = TaskList { tasks, next_page_token: String::new(), page_size: 50, total_size };
-            Said::One(Json::of(&list), Shape::Plain)
+            PeerAnswer::One(Json::of(&list), AnswerShape::Plain)
         }
         Method::CreatePushConfig => {
             find(world, "taskId")?;
             let config = PushConfig { id: Some("cfg-1".to_owned()), ..params.parse().unwrap() };
             world.configs.insert("cfg-1".to_owned(), config.clone());
-            Said::One(Json::of(&config), Shape::Config)
+            PeerAnswer::One(Json::of(&config), AnswerShape::Config)
         }
         Method::DeletePushConfig => {
             world.configs.remove(&members.text("id").unwrap()).ok_or(Fault::TaskNotFound)?;
-            Said::One(Json::empty_object(), Shape::Nothing)
+            PeerAnswer::One(Json::empty_object(), AnswerShape::Nothing)
         }
         Method::GetPushConfig | Method::ListPushConfigs | Method::GetExtendedCard => {
             return Err(Fault::UnsupportedOperation);
@@ -279,12 +287,12 @@ fn operate(world: &mut World, method: Method, params: &Json) -> Result<Said, Fau
     Ok(said)
 }
 
-fn start(world: &mut World, request: SendMessage) -> Result<StreamResponse, Fault> {
+fn start(world: &mut PeerServerState, request: SendMessage) -> Result<StreamResponse, Fault> {
     let SendMessage { message, .. } = request;
-    if let Content::Text(text) = &message.parts[0].content
+    if let PartContent::Text(text) = &message.parts[0].content
         && text == "answer"
     {
-        let reply = Message { role: Role::Agent, message_id: "reply".to_owned(), ..message };
+        let reply = Message { role: A2aRole::Agent, message_id: "reply".to_owned(), ..message };
         return Ok(StreamResponse::Message(reply));
     }
     if message.task_id.as_ref().is_some_and(|task| !world.tasks.contains_key(task)) {
@@ -299,7 +307,7 @@ fn start(world: &mut World, request: SendMessage) -> Result<StreamResponse, Faul
 }
 
 /// Everything but `wait` is done at once: what came goes back as an artifact.
-fn finish(world: &mut World, mut task: Task) -> Task {
+fn finish(world: &mut PeerServerState, mut task: Task) -> Task {
     let parts = task.history.as_ref().unwrap()[0].parts.clone();
     if parts[0] != Part::text("wait") {
         let artifact = Artifact {

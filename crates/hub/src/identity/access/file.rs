@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_client::private;
-use attache_protocol::access_file::Report;
+use attache_client::private_file;
+use attache_protocol::access_file::RulesFileReport;
 
 #[derive(Debug, Clone)]
 pub(crate) struct RulesFile {
@@ -17,7 +17,7 @@ pub(crate) struct RulesFile {
 /// Why the file cannot be used as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
-pub(crate) struct Unusable {
+pub(crate) struct RulesFileError {
     path: String,
     /// With line and column, where there are any.
     problem: String,
@@ -34,13 +34,13 @@ impl RulesFile {
         self.path.display().to_string()
     }
 
-    pub(crate) async fn read(&self) -> Result<String, Unusable> {
+    pub(crate) async fn read(&self) -> Result<String, RulesFileError> {
         let bytes = tokio::fs::read(&self.path).await;
         let bytes = bytes.map_err(|error| self.unusable(format!("it cannot be read: {error}")))?;
         String::from_utf8(bytes).map_err(|_| self.unusable("it is not UTF-8 text".to_owned()))
     }
 
-    pub(crate) fn wrong(&self, report: &Report) -> Unusable {
+    pub(crate) fn wrong(&self, report: &RulesFileReport) -> RulesFileError {
         self.unusable(report.to_string())
     }
 
@@ -51,8 +51,8 @@ impl RulesFile {
         tokio::task::spawn_blocking(move || replace(&path, text.as_bytes())).await.map_err(io::Error::other)?
     }
 
-    fn unusable(&self, problem: String) -> Unusable {
-        Unusable { path: self.name(), problem }
+    fn unusable(&self, problem: String) -> RulesFileError {
+        RulesFileError { path: self.name(), problem }
     }
 }
 
@@ -62,7 +62,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
         _ => Err(error),
     })?;
     let mode = fs::metadata(&target).map_or(0o600, |metadata| metadata.permissions().mode() & 0o7777);
-    private::replace(&target, content, mode)
+    private_file::replace(&target, content, mode)
 }
 
 #[cfg(test)]

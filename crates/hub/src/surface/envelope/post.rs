@@ -21,20 +21,20 @@ use uuid::Uuid;
 
 use crate::{
     Error, Handle, Principal, Result,
-    channel::{Dialect, Ending, Origin, Refusal, Session, refusal_text, yes_text},
+    channel::{ChannelDialect, ChannelSession, ConnectionOrigin, FrameRefusal, SessionEnd, refusal_text, yes_text},
     error::about,
-    stream::{Followed, respond},
+    stream::{SseSource, respond},
     surface::{
         accept_body, body,
-        extract::{From, MaybeCaller, accepts, header_text},
+        extract::{CallerAddress, MaybeCaller, accepts, header_text},
         reply,
     },
 };
 
 /// The answer while it is being written.
-struct Answer {
+struct EnvelopeStream {
     hub: Handle,
-    session: Box<Session>,
+    session: Box<ChannelSession>,
     channel: Option<ChannelId>,
     first: Option<String>,
     /// The run whose end is the end of the answer.
@@ -44,7 +44,7 @@ struct Answer {
 pub(super) async fn take(
     State(hub): State<Handle>,
     MaybeCaller(by): MaybeCaller,
-    From(address): From,
+    CallerAddress(address): CallerAddress,
     request: Request<Body>,
 ) -> Result<Response<Body>> {
     let (Parts { headers, extensions, .. }, body) = request.into_parts();
@@ -59,9 +59,10 @@ pub(super) async fn take(
         }
     };
     let last = last_event_id(&headers)?;
-    let origin = Origin { transport: Transport::Sse, dialect: Dialect::Envelope, address: Some(address) };
-    let mut session = Box::new(Session::new(hub.clone(), origin, by));
-    let by = match session.welcome(&envelope).await {
+    let origin =
+        ConnectionOrigin { transport: Transport::Sse, dialect: ChannelDialect::Envelope, address: Some(address) };
+    let mut session = Box::new(ChannelSession::new(hub.clone(), origin, by));
+    let by = match session.authenticate_frame(&envelope).await {
         Ok(by) => by,
         Err(refusal) => {
             return Ok(refused(&hub, envelope.action().as_deref(), Some(&envelope.header.msg_id), &refusal));
@@ -81,12 +82,12 @@ pub(super) async fn take(
 /// Starts a run, or finds it again, and follows it to its end.
 async fn begin(
     hub: &Handle,
-    mut session: Box<Session>,
+    mut session: Box<ChannelSession>,
     by: &Principal,
     envelope: &Envelope,
     execute: Execute,
     last: Option<i64>,
-) -> std::result::Result<Answer, Refusal> {
+) -> std::result::Result<EnvelopeStream, FrameRefusal> {
     let id = channel_id(by, &envelope.header.msg_id);
     let token = token(hub, id);
     let known = match hub.store().channel(by.tenant, id).await {
@@ -98,7 +99,7 @@ async fn begin(
         Some(channel) => {
             // Where the caller reads on, and no acknowledgement: it may well read from the beginning the next time.
             let last = last.unwrap_or(0);
-            let resumed = session.take_up(by, id, token.hash(), &token, last.min(channel.floor)).await?;
+            let resumed = session.resume_channel(by, id, token.hash(), &token, last.min(channel.floor)).await?;
             session.skip_to(last);
             resumed.repaired.zip(resumed.snapshot)
         }
@@ -119,8 +120,8 @@ async fn begin(
     let run = match session.start(by, envelope, execute).await {
         Ok(run) => run,
         Err(refusal) => {
-            session.end(Ending::Closed);
-            session.close(Ending::Closed).await;
+            session.end(SessionEnd::Closed);
+            session.close(SessionEnd::Closed).await;
             return Err(refusal);
         }
     };
@@ -132,37 +133,41 @@ async fn begin(
             .map_err(|error| Error::internal(&error))?;
     }
     let first = Some(yes_text(hub, &envelope.header.msg_id, payload));
-    Ok(Answer { hub: hub.clone(), session, channel: Some(id), first, run: Some(run.task_run_id) })
+    Ok(EnvelopeStream { hub: hub.clone(), session, channel: Some(id), first, run: Some(run.task_run_id) })
 }
 
 /// Everything that is answered at once.
 async fn settle(
     hub: &Handle,
-    mut session: Box<Session>,
+    mut session: Box<ChannelSession>,
     by: &Principal,
     text: &str,
-) -> std::result::Result<Answer, Refusal> {
+) -> std::result::Result<EnvelopeStream, FrameRefusal> {
     let first = session.settle(by, text).await?;
     if let Some(channel) = session.channel() {
         hub.live_channels().register(by.actor(), channel);
-        session.end(Ending::Finished);
-        session.close(Ending::Finished).await;
-        session = Box::new(Session::new(hub.clone(), origin(), None));
+        session.end(SessionEnd::Finished);
+        session.close(SessionEnd::Finished).await;
+        session = Box::new(ChannelSession::new(hub.clone(), origin(), None));
     }
-    Ok(Answer { hub: hub.clone(), session, channel: None, first, run: None })
+    Ok(EnvelopeStream { hub: hub.clone(), session, channel: None, first, run: None })
 }
 
-const fn origin() -> Origin {
-    Origin { transport: Transport::Sse, dialect: Dialect::Envelope, address: None }
+const fn origin() -> ConnectionOrigin {
+    ConnectionOrigin { transport: Transport::Sse, dialect: ChannelDialect::Envelope, address: None }
 }
 
 /// The tools that the caller registered before: over the channel that it names, or the last time it registered here.
-async fn tools(hub: &Handle, by: &Principal, named: Option<ChannelId>) -> std::result::Result<Option<Json>, Refusal> {
+async fn tools(
+    hub: &Handle,
+    by: &Principal,
+    named: Option<ChannelId>,
+) -> std::result::Result<Option<Json>, FrameRefusal> {
     let Some(channel) = named.or_else(|| hub.live_channels().registered(&by.actor())) else { return Ok(None) };
     match hub.store().channel(by.tenant, channel).await {
         Ok(channel) if channel.principal == by.actor() => Ok(Some(channel.tools)),
         Ok(_) | Err(attache_store::Error::NotFound) if named.is_some() => {
-            Err(Refusal::from(Error::not_found("channel")).field("payload.channel_id"))
+            Err(FrameRefusal::from(Error::not_found("channel")).field("payload.channel_id"))
         }
         Ok(_) | Err(attache_store::Error::NotFound) => Ok(None),
         Err(error) => Err(about("channel")(error).into()),
@@ -215,7 +220,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>> {
 }
 
 /// The refusal as a frame, and beside it as every other answer of the hub says it.
-fn refused(hub: &Handle, action: Option<&str>, parent: Option<&str>, refusal: &Refusal) -> Response<Body> {
+fn refused(hub: &Handle, action: Option<&str>, parent: Option<&str>, refusal: &FrameRefusal) -> Response<Body> {
     let frame = refusal_text(hub, action, parent, refusal);
     let error = Json::of(&refusal.body());
     let rest = frame.strip_prefix('{').unwrap_or("}");
@@ -226,9 +231,9 @@ fn refused(hub: &Handle, action: Option<&str>, parent: Option<&str>, refusal: &R
     response
 }
 
-// === impl Answer ===
+// === impl EnvelopeStream ===
 
-impl Answer {
+impl EnvelopeStream {
     fn into_response(self, headers: &HeaderMap) -> Response<Body> {
         let wants_json = accepts(headers, "application/json") && !accepts(headers, "text/event-stream");
         if self.run.is_none() && wants_json {
@@ -245,14 +250,14 @@ impl Answer {
     /// The run was told to its end.
     fn finish(&mut self) {
         self.run = None;
-        self.session.end(Ending::Finished);
+        self.session.end(SessionEnd::Finished);
         if let Some(channel) = self.channel {
             self.hub.live_channels().finish(channel);
         }
     }
 }
 
-impl Followed for Answer {
+impl SseSource for EnvelopeStream {
     async fn next_frame(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(event(None, &first));
@@ -260,7 +265,7 @@ impl Followed for Answer {
         self.run?;
         loop {
             // Whoever reads is alive.
-            self.session.heard();
+            self.session.mark_seen();
             if let Some(outgoing) = Box::pin(self.session.next_frame()).await {
                 if outgoing.ends.is_some() && outgoing.ends == self.run {
                     self.finish();
@@ -271,7 +276,7 @@ impl Followed for Answer {
                 return None;
             }
             // Its last frame may have been read before.
-            if Box::pin(self.session.has_told(self.run?)).await {
+            if Box::pin(self.session.has_sent_end(self.run?)).await {
                 self.finish();
                 return None;
             }

@@ -3,11 +3,11 @@
 use attache_protocol::wire::account::{Account, AccountList, AccountRequest, TrustRequest};
 use axum::{extract::State, http::StatusCode};
 
-use super::{Answer, PageParams};
+use super::{HandlerResult, PageParams};
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Input, Params, Segment},
+        extract::{AuthenticatedCaller, JsonBody, PathSegment, QueryParams},
         reply,
     },
 };
@@ -17,23 +17,31 @@ use crate::{
     responses((status = 201, body = Account)))]
 pub(super) async fn create(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Input(request): Input<AccountRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    JsonBody(request): JsonBody<AccountRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::CREATED, &hub.create_account(&by, request).await?))
 }
 
 /// List agent accounts, by name
 #[utoipa::path(get, path = "/api/v1/agent-accounts", tag = "agents", params(PageParams),
     responses((status = 200, body = AccountList)))]
-pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(page): Params<PageParams>) -> Answer {
+pub(super) async fn list(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(page): QueryParams<PageParams>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.accounts(&by, page.page()).await?))
 }
 
 /// Read an agent account, by id or name
 #[utoipa::path(get, path = "/api/v1/agent-accounts/{agent}", tag = "agents", params(("agent" = String, Path)),
     responses((status = 200, body = Account)))]
-pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(agent): Segment) -> Answer {
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(agent): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.account(&by, &agent).await?))
 }
 
@@ -42,10 +50,10 @@ pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(
     request_body = AccountRequest, responses((status = 200, body = Account)))]
 pub(super) async fn update(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(agent): Segment,
-    Input(request): Input<AccountRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(agent): PathSegment,
+    JsonBody(request): JsonBody<AccountRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.update_account(&by, &agent, request).await?))
 }
 
@@ -54,16 +62,20 @@ pub(super) async fn update(
     request_body = TrustRequest, responses((status = 200, body = Account)))]
 pub(super) async fn trust(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(agent): Segment,
-    Input(request): Input<TrustRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(agent): PathSegment,
+    JsonBody(request): JsonBody<TrustRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.trust_peer(&by, &agent, request).await?))
 }
 
 /// Archive an agent account: its device is disconnected and its live runs are cancelled
 #[utoipa::path(delete, path = "/api/v1/agent-accounts/{agent}", tag = "agents", params(("agent" = String, Path)),
     responses((status = 200, body = Account)))]
-pub(super) async fn archive(State(hub): State<Handle>, Caller(by): Caller, Segment(agent): Segment) -> Answer {
+pub(super) async fn archive(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(agent): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.archive_account(&by, &agent).await?))
 }

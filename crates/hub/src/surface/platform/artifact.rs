@@ -1,6 +1,6 @@
 //! `/api/v1/workspaces/{id}/artifacts` and `/api/v1/artifacts/{id}`.
 
-use attache_protocol::wire::artifact::{Artifact, ArtifactList};
+use attache_protocol::wire::artifact::{ArtifactList, WorkspaceArtifact};
 use axum::{
     body::Body,
     extract::State,
@@ -16,12 +16,12 @@ use tokio::{
 use tokio_util::io::ReaderStream;
 use utoipa::IntoParams;
 
-use super::{Answer, PageParams, range};
+use super::{HandlerResult, PageParams, range};
 use crate::{
     Error, Handle, Result,
-    control::Upload,
+    control::ArtifactUpload,
     surface::{
-        extract::{Caller, Params, Segment, Segments, accepts, id},
+        extract::{AuthenticatedCaller, PathSegment, PathSegments, QueryParams, accepts, id},
         intake::accept_upload,
         reply,
     },
@@ -44,10 +44,10 @@ pub(super) struct Query {
     params(("workspace" = String, Path), PageParams), responses((status = 200, body = ArtifactList)))]
 pub(super) async fn list(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(workspace): Segment,
-    Params(page): Params<PageParams>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(workspace): PathSegment,
+    QueryParams(page): QueryParams<PageParams>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.artifacts(&by, id(&workspace, "workspace")?, page.page()).await?))
 }
 
@@ -55,13 +55,13 @@ pub(super) async fn list(
 #[utoipa::path(put, path = "/api/v1/workspaces/{workspace}/artifacts/{name}", tag = "artifacts",
     params(("workspace" = String, Path), ("name" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 201, body = Artifact)))]
+    responses((status = 201, body = WorkspaceArtifact)))]
 pub(super) async fn upload(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segments(workspace, name): Segments,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegments(workspace, name): PathSegments,
     request: Request<Body>,
-) -> Answer {
+) -> HandlerResult {
     let workspace = id(&workspace, "workspace")?;
     let media_type = match request.headers().get(header::CONTENT_TYPE) {
         None => None,
@@ -72,7 +72,7 @@ pub(super) async fn upload(
     };
     accept_upload(request.extensions());
     let bytes = request.into_body().into_data_stream();
-    let artifact = hub.upload_artifact(&by, workspace, Upload { name, media_type }, bytes).await?;
+    let artifact = hub.upload_artifact(&by, workspace, ArtifactUpload { name, media_type }, bytes).await?;
     Ok(reply::json(StatusCode::CREATED, &artifact))
 }
 
@@ -80,15 +80,15 @@ pub(super) async fn upload(
 #[utoipa::path(get, path = "/api/v1/artifacts/{artifact}", tag = "artifacts",
     params(("artifact" = String, Path), Query, ("Range" = Option<String>, Header)),
     responses(
-        (status = 200, content((Vec<u8> = "application/octet-stream"), (Artifact = "application/json"))),
+        (status = 200, content((Vec<u8> = "application/octet-stream"), (WorkspaceArtifact = "application/json"))),
         (status = 206, body = Vec<u8>, content_type = "application/octet-stream"), (status = 304)))]
 pub(super) async fn read(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(artifact): Segment,
-    Params(query): Params<Query>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(artifact): PathSegment,
+    QueryParams(query): QueryParams<Query>,
     headers: HeaderMap,
-) -> Answer {
+) -> HandlerResult {
     let artifact = id(&artifact, "artifact")?;
     if query.meta == Some(1) || accepts(&headers, "application/json") {
         return Ok(reply::json(StatusCode::OK, &hub.artifact(&by, artifact).await?));
@@ -112,7 +112,12 @@ pub(super) async fn read(
     }
 }
 
-async fn send(artifact: &Artifact, etag: &str, mut file: File, part: Option<range::Part>) -> Answer {
+async fn send(
+    artifact: &WorkspaceArtifact,
+    etag: &str,
+    mut file: File,
+    part: Option<range::ByteRange>,
+) -> HandlerResult {
     let mut response = Response::new(Body::empty());
     let length = match part {
         None => artifact.size,
@@ -133,7 +138,7 @@ async fn send(artifact: &Artifact, etag: &str, mut file: File, part: Option<rang
 }
 
 /// Whatever the bytes are, a browser saves them and never runs them in our name.
-fn describe(artifact: &Artifact, etag: &str, headers: &mut HeaderMap) -> Result<()> {
+fn describe(artifact: &WorkspaceArtifact, etag: &str, headers: &mut HeaderMap) -> Result<()> {
     let name = utf8_percent_encode(&artifact.name, FILE_NAME);
     headers.insert(header::CONTENT_DISPOSITION, header_value(format!("attachment; filename*=UTF-8''{name}"))?);
     headers.insert(header::ETAG, header_value(etag.to_owned())?);

@@ -7,14 +7,14 @@ use axum::{
 };
 
 use super::{
-    Answer,
+    HandlerResult,
     event::{Query, last_event_id},
 };
 use crate::{
     Handle,
     stream::respond,
     surface::{
-        extract::{Caller, Params, accepts},
+        extract::{AuthenticatedCaller, QueryParams, accepts},
         reply,
     },
 };
@@ -28,10 +28,10 @@ use crate::{
     responses((status = 200, content((AuditPage = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn read(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Params(query): Params<Query>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(query): QueryParams<Query>,
     headers: HeaderMap,
-) -> Answer {
+) -> HandlerResult {
     if accepts(&headers, "text/event-stream") {
         let after = last_event_id(&headers)?.or(query.after);
         return Ok(respond(&hub, hub.follow_audit(&by, after).await?));

@@ -1,6 +1,6 @@
 //! `/api/v1/channels`: the lasting connections of peers, and their events.
 
-use attache_protocol::wire::channel::{Channel, ChannelEventPage, ChannelList, Connection};
+use attache_protocol::wire::channel::{Channel, ChannelEventPage, ChannelList, ConnectionState};
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
-    Answer,
+    HandlerResult,
     event::{Query as EventQuery, last_event_id},
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     control::{ChannelQuery, PageRequest},
     stream::respond,
     surface::{
-        extract::{Caller, Params, Segment, accepts, id},
+        extract::{AuthenticatedCaller, PathSegment, QueryParams, accepts, id},
         reply,
     },
 };
@@ -26,7 +26,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Query {
-    status: Option<Connection>,
+    status: Option<ConnectionState>,
     /// Only channels over which this agent works, by id or name.
     agent_id: Option<String>,
     limit: Option<usize>,
@@ -36,9 +36,13 @@ pub(super) struct Query {
 /// List channels, newest first
 #[utoipa::path(get, path = "/api/v1/channels", tag = "channels", params(Query),
     responses((status = 200, body = ChannelList)))]
-pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
+pub(super) async fn list(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(query): QueryParams<Query>,
+) -> HandlerResult {
     let page = PageRequest { limit: query.limit, cursor: query.cursor };
-    let connected = query.status.map(|status| status == Connection::Connected);
+    let connected = query.status.map(|status| status == ConnectionState::Connected);
     let query = ChannelQuery { connected, agent: query.agent_id };
     Ok(reply::json(StatusCode::OK, &hub.channels(&by, query, page).await?))
 }
@@ -46,7 +50,11 @@ pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(q
 /// Read a channel
 #[utoipa::path(get, path = "/api/v1/channels/{channel}", tag = "channels", params(("channel" = String, Path)),
     responses((status = 200, body = Channel)))]
-pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(channel): Segment) -> Answer {
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(channel): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.channel(&by, id(&channel, "channel")?).await?))
 }
 
@@ -58,11 +66,11 @@ pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(
     responses((status = 200, content((ChannelEventPage = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn events(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(channel): Segment,
-    Params(query): Params<EventQuery>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(channel): PathSegment,
+    QueryParams(query): QueryParams<EventQuery>,
     headers: HeaderMap,
-) -> Answer {
+) -> HandlerResult {
     let channel = id(&channel, "channel")?;
     if accepts(&headers, "text/event-stream") {
         let after = last_event_id(&headers)?.or(query.after);

@@ -3,11 +3,11 @@
 use attache_protocol::wire::conversation::{Conversation, ConversationList, CreateConversationRequest};
 use axum::{extract::State, http::StatusCode, response::IntoResponse as _};
 
-use super::{Answer, PageParams};
+use super::{HandlerResult, PageParams};
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Input, Params, Segment, id},
+        extract::{AuthenticatedCaller, JsonBody, PathSegment, QueryParams, id},
         reply,
     },
 };
@@ -17,23 +17,31 @@ use crate::{
     responses((status = 201, body = Conversation)))]
 pub(super) async fn create(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Input(request): Input<CreateConversationRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    JsonBody(request): JsonBody<CreateConversationRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::CREATED, &hub.create_conversation(&by, request).await?))
 }
 
 /// List conversations, newest first
 #[utoipa::path(get, path = "/api/v1/conversations", tag = "conversations", params(PageParams),
     responses((status = 200, body = ConversationList)))]
-pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(page): Params<PageParams>) -> Answer {
+pub(super) async fn list(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(page): QueryParams<PageParams>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.conversations(&by, page.page()).await?))
 }
 
 /// Read a conversation
 #[utoipa::path(get, path = "/api/v1/conversations/{conversation}", tag = "conversations",
     params(("conversation" = String, Path)), responses((status = 200, body = Conversation)))]
-pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(conversation): Segment) -> Answer {
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(conversation): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.conversation(&by, id(&conversation, "conversation")?).await?))
 }
 
@@ -42,7 +50,11 @@ pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(
 /// With its runs, which must have ended, its messages and its artifacts.
 #[utoipa::path(delete, path = "/api/v1/conversations/{conversation}", tag = "conversations",
     params(("conversation" = String, Path)), responses((status = 204)))]
-pub(super) async fn delete(State(hub): State<Handle>, Caller(by): Caller, Segment(conversation): Segment) -> Answer {
+pub(super) async fn delete(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(conversation): PathSegment,
+) -> HandlerResult {
     hub.delete_conversation(&by, id(&conversation, "conversation")?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -8,12 +8,12 @@ use axum::{extract::State, http::StatusCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Handle,
     control::{DeliveryQuery, PageRequest},
     surface::{
-        extract::{Caller, Params, Segment, id},
+        extract::{AuthenticatedCaller, PathSegment, QueryParams, id},
         reply,
     },
 };
@@ -31,7 +31,7 @@ pub(super) struct Query {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Whose {
+pub(super) struct SecretQuery {
     /// What this agent's approval webhook is signed with, instead of the caller's own deliveries.
     agent_id: Option<String>,
 }
@@ -39,7 +39,11 @@ pub(super) struct Whose {
 /// List deliveries, newest first
 #[utoipa::path(get, path = "/api/v1/deliveries", tag = "deliveries", params(Query),
     responses((status = 200, body = DeliveryList)))]
-pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
+pub(super) async fn list(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(query): QueryParams<Query>,
+) -> HandlerResult {
     let query = DeliveryQuery {
         state: query.state,
         run: query.task_run_id,
@@ -51,22 +55,34 @@ pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(q
 /// Read a delivery
 #[utoipa::path(get, path = "/api/v1/deliveries/{delivery}", tag = "deliveries", params(("delivery" = String, Path)),
     responses((status = 200, body = Delivery)))]
-pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(delivery): Segment) -> Answer {
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(delivery): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.delivery(&by, id(&delivery, "delivery")?).await?))
 }
 
 /// Send a delivery once more, now, under the same id
 #[utoipa::path(post, path = "/api/v1/deliveries/{delivery}/resend", tag = "deliveries",
     params(("delivery" = String, Path)), responses((status = 200, body = Delivery)))]
-pub(super) async fn resend(State(hub): State<Handle>, Caller(by): Caller, Segment(delivery): Segment) -> Answer {
+pub(super) async fn resend(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(delivery): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.resend_delivery(&by, id(&delivery, "delivery")?).await?))
 }
 
 /// With what the caller's own deliveries are signed
 ///
 /// docs/webhooks.md says how a receiver verifies a signature, and what the bodies are.
-#[utoipa::path(get, path = "/api/v1/deliveries/secret", tag = "deliveries", params(Whose),
+#[utoipa::path(get, path = "/api/v1/deliveries/secret", tag = "deliveries", params(SecretQuery),
     responses((status = 200, body = DeliverySecret)))]
-pub(super) async fn secret(State(hub): State<Handle>, Caller(by): Caller, Params(whose): Params<Whose>) -> Answer {
+pub(super) async fn secret(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(whose): QueryParams<SecretQuery>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.delivery_secret(&by, whose.agent_id.as_deref()).await?))
 }

@@ -8,12 +8,12 @@ use axum::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Error, Handle, Result,
     stream::respond,
     surface::{
-        extract::{Caller, Params, Segment, accepts, header_text, id},
+        extract::{AuthenticatedCaller, PathSegment, QueryParams, accepts, header_text, id},
         reply,
     },
 };
@@ -36,11 +36,11 @@ pub(super) struct Query {
     responses((status = 200, content((EventPage = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn read(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(run): Segment,
-    Params(query): Params<Query>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(run): PathSegment,
+    QueryParams(query): QueryParams<Query>,
     headers: HeaderMap,
-) -> Answer {
+) -> HandlerResult {
     let run = id(&run, "run")?;
     if accepts(&headers, "text/event-stream") {
         let after = last_event_id(&headers)?.or(query.after);

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use attache_protocol::wire::{
-    ask::{AskInput, InputAnswer, InputRequest, InputResponse},
-    run::Conflict,
+    input_request::{CreateInputRequest, GiveInputRequest, GiveInputResponse, InputAnswer},
+    run::RunConflict,
 };
 use axum::{extract::State, http::StatusCode};
 
-use super::{Answer, work::Wait};
+use super::{HandlerResult, work::LongPollQuery};
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Input, Params, Segment, Segments, id},
+        extract::{AuthenticatedCaller, JsonBody, PathSegment, PathSegments, QueryParams, id},
         reply,
     },
 };
@@ -21,38 +21,38 @@ use crate::{
 ///
 /// It answers the oldest open question of the run, or is simply heard. The same idempotency key again is the same input.
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/input", tag = "runs", params(("run" = String, Path)),
-    request_body = InputRequest,
-    responses((status = 200, body = InputResponse), (status = 409, body = Conflict)))]
+    request_body = GiveInputRequest,
+    responses((status = 200, body = GiveInputResponse), (status = 409, body = RunConflict)))]
 pub(super) async fn give(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(run): Segment,
-    Input(request): Input<InputRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(run): PathSegment,
+    JsonBody(request): JsonBody<GiveInputRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.give_input(&by, id(&run, "run")?, request).await?))
 }
 
 /// Ask the caller for input; the run waits until it comes
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/input-requests", tag = "work", params(("run" = String, Path)),
-    request_body = AskInput, responses((status = 201, body = InputAnswer), (status = 409, body = Conflict)))]
+    request_body = CreateInputRequest, responses((status = 201, body = InputAnswer), (status = 409, body = RunConflict)))]
 pub(super) async fn ask(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(run): Segment,
-    Input(request): Input<AskInput>,
-) -> Answer {
-    Ok(reply::json(StatusCode::CREATED, &hub.ask_input(&by, id(&run, "run")?, request).await?))
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(run): PathSegment,
+    JsonBody(request): JsonBody<CreateInputRequest>,
+) -> HandlerResult {
+    Ok(reply::json(StatusCode::CREATED, &hub.request_input(&by, id(&run, "run")?, request).await?))
 }
 
 /// Wait for the answer to an input request
 #[utoipa::path(get, path = "/api/v1/task-runs/{run}/input-requests/{ask}", tag = "work",
-    params(("run" = String, Path), ("ask" = String, Path), Wait), responses((status = 200, body = InputAnswer)))]
+    params(("run" = String, Path), ("ask" = String, Path), LongPollQuery), responses((status = 200, body = InputAnswer)))]
 pub(super) async fn answer(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segments(run, ask): Segments,
-    Params(query): Params<Wait>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegments(run, ask): PathSegments,
+    QueryParams(query): QueryParams<LongPollQuery>,
+) -> HandlerResult {
     const WHAT: &str = "input request";
     let wait = Duration::from_millis(query.wait_ms.unwrap_or(0));
     Ok(reply::json(StatusCode::OK, &hub.input_answer(&by, id(&run, WHAT)?, id(&ask, WHAT)?, wait).await?))

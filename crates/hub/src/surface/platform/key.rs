@@ -3,11 +3,11 @@
 use attache_protocol::wire::key::{CreateKeyRequest, CreatedKey, Key, KeyList};
 use axum::{extract::State, http::StatusCode};
 
-use super::{Answer, PageParams};
+use super::{HandlerResult, PageParams};
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Input, Params, Segment, id},
+        extract::{AuthenticatedCaller, JsonBody, PathSegment, QueryParams, id},
         reply,
     },
 };
@@ -17,22 +17,30 @@ use crate::{
     responses((status = 201, body = CreatedKey)))]
 pub(super) async fn create(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Input(request): Input<CreateKeyRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    JsonBody(request): JsonBody<CreateKeyRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::CREATED, &hub.create_key(&by, request).await?))
 }
 
 /// List API keys, newest first
 #[utoipa::path(get, path = "/api/v1/api-keys", tag = "keys", params(PageParams),
     responses((status = 200, body = KeyList)))]
-pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(page): Params<PageParams>) -> Answer {
+pub(super) async fn list(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(page): QueryParams<PageParams>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.keys(&by, page.page()).await?))
 }
 
 /// Revoke an API key
 #[utoipa::path(delete, path = "/api/v1/api-keys/{key}", tag = "keys", params(("key" = String, Path)),
     responses((status = 200, body = Key)))]
-pub(super) async fn revoke(State(hub): State<Handle>, Caller(by): Caller, Segment(key): Segment) -> Answer {
+pub(super) async fn revoke(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(key): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.revoke_key(&by, id(&key, "key")?).await?))
 }

@@ -3,11 +3,11 @@
 use attache_protocol::wire::{session::LoginLinkRequest, system::LoginLink};
 use axum::{extract::State, http::StatusCode};
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Input},
+        extract::{AuthenticatedCaller, JsonBody},
         reply,
     },
 };
@@ -19,8 +19,8 @@ use crate::{
     responses((status = 201, body = LoginLink)))]
 pub(super) async fn create(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Input(request): Input<LoginLinkRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    JsonBody(request): JsonBody<LoginLinkRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::CREATED, &hub.login_link(&by, request).await?))
 }

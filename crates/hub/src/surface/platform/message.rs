@@ -1,13 +1,13 @@
 //! `/api/v1/conversations/{id}/messages`.
 
-use attache_protocol::wire::conversation::{AddMessageRequest, Message, MessageList};
+use attache_protocol::wire::conversation::{AddMessageRequest, ConversationMessage, MessageList};
 use axum::{extract::State, http::StatusCode};
 
-use super::{Answer, PageParams};
+use super::{HandlerResult, PageParams};
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Input, Params, Segment, id},
+        extract::{AuthenticatedCaller, JsonBody, PathSegment, QueryParams, id},
         reply,
     },
 };
@@ -17,10 +17,10 @@ use crate::{
     params(("conversation" = String, Path), PageParams), responses((status = 200, body = MessageList)))]
 pub(super) async fn list(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(conversation): Segment,
-    Params(page): Params<PageParams>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(conversation): PathSegment,
+    QueryParams(page): QueryParams<PageParams>,
+) -> HandlerResult {
     let conversation = id(&conversation, "conversation")?;
     Ok(reply::json(StatusCode::OK, &hub.messages(&by, conversation, page.page()).await?))
 }
@@ -28,13 +28,13 @@ pub(super) async fn list(
 /// Add a message; it never starts work
 #[utoipa::path(post, path = "/api/v1/conversations/{conversation}/messages", tag = "conversations",
     params(("conversation" = String, Path)), request_body = AddMessageRequest,
-    responses((status = 201, body = Message)))]
+    responses((status = 201, body = ConversationMessage)))]
 pub(super) async fn add(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(conversation): Segment,
-    Input(request): Input<AddMessageRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(conversation): PathSegment,
+    JsonBody(request): JsonBody<AddMessageRequest>,
+) -> HandlerResult {
     let conversation = id(&conversation, "conversation")?;
     Ok(reply::json(StatusCode::CREATED, &hub.add_message(&by, conversation, request).await?))
 }

@@ -10,7 +10,6 @@ mod channel;
 mod conversation;
 mod delegation;
 mod deliveries;
-mod delivery;
 mod document;
 mod event;
 mod input;
@@ -20,6 +19,7 @@ mod message;
 mod names;
 mod pairing;
 mod permission;
+mod pull_body;
 mod quotas;
 mod range;
 mod register;
@@ -48,7 +48,7 @@ use crate::{Error, Handle, Result, control::PageRequest, surface::health};
 
 pub(in crate::surface) use event::last_event_id;
 
-type Answer = Result<Response<Body>>;
+type HandlerResult = Result<Response<Body>>;
 
 macro_rules! routes {
     ($($method:ident $path:literal $module:ident::$handler:ident;)*) => {

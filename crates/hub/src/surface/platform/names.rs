@@ -5,11 +5,11 @@ use axum::{extract::State, http::StatusCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Params},
+        extract::{AuthenticatedCaller, QueryParams},
         reply,
     },
 };
@@ -25,7 +25,11 @@ pub(super) struct Query {
 
 /// What people call those whom ids stand for
 #[utoipa::path(get, path = "/api/v1/names", tag = "users", params(Query), responses((status = 200, body = NameList)))]
-pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(query): QueryParams<Query>,
+) -> HandlerResult {
     let ids: Vec<String> = query.ids.split(',').map(str::trim).filter(|id| !id.is_empty()).map(str::to_owned).collect();
     Ok(reply::json(StatusCode::OK, &hub.names(&by, &ids).await?))
 }

@@ -7,22 +7,26 @@ use attache_protocol::wire::pairing::{
 use axum::{extract::State, http::StatusCode};
 use serde::Serialize;
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, From, Input, Segment},
+        extract::{AuthenticatedCaller, CallerAddress, JsonBody, PathSegment},
         reply,
     },
 };
 
 #[derive(Serialize)]
-struct Nothing {}
+struct EmptyBody {}
 
 /// Make a pairing code for an agent; this answer is the only one that shows it
 #[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/pairing-codes", tag = "pairing",
     params(("agent" = String, Path)), responses((status = 201, body = PairingCodeResponse)))]
-pub(super) async fn create_code(State(hub): State<Handle>, Caller(by): Caller, Segment(agent): Segment) -> Answer {
+pub(super) async fn create_code(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(agent): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::CREATED, &hub.create_pairing_code(&by, &agent).await?))
 }
 
@@ -31,9 +35,9 @@ pub(super) async fn create_code(State(hub): State<Handle>, Caller(by): Caller, S
     request_body = AttachRequest, responses((status = 200, body = AttachResponse)), security(()))]
 pub(super) async fn attach(
     State(hub): State<Handle>,
-    From(from): From,
-    Input(request): Input<AttachRequest>,
-) -> Answer {
+    CallerAddress(from): CallerAddress,
+    JsonBody(request): JsonBody<AttachRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.attach(from, request).await?))
 }
 
@@ -42,21 +46,21 @@ pub(super) async fn attach(
     request_body = PairingRequest, responses((status = 201, body = PairingRequestResponse)), security(()))]
 pub(super) async fn request(
     State(hub): State<Handle>,
-    From(from): From,
-    Input(request): Input<PairingRequest>,
-) -> Answer {
+    CallerAddress(from): CallerAddress,
+    JsonBody(request): JsonBody<PairingRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::CREATED, &hub.request_pairing(from, request).await?))
 }
 
 /// Ask whether a person has confirmed the device; 202 until then
 #[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/pairing-requests/poll", tag = "pairing",
     request_body = PairingPollRequest,
-    responses((status = 200, body = AttachResponse), (status = 202, body = attache_protocol::error::Body)), security(()))]
+    responses((status = 200, body = AttachResponse), (status = 202, body = attache_protocol::error::ErrorBody)), security(()))]
 pub(super) async fn poll(
     State(hub): State<Handle>,
-    From(from): From,
-    Input(request): Input<PairingPollRequest>,
-) -> Answer {
+    CallerAddress(from): CallerAddress,
+    JsonBody(request): JsonBody<PairingPollRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.poll_pairing(from, request).await?))
 }
 
@@ -65,10 +69,10 @@ pub(super) async fn poll(
     responses((status = 200, body = PairingRequestView)))]
 pub(super) async fn read(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    From(from): From,
-    Segment(code): Segment,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    CallerAddress(from): CallerAddress,
+    PathSegment(code): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.pairing_request(&by, from, &code).await?))
 }
 
@@ -77,11 +81,11 @@ pub(super) async fn read(
     params(("code" = String, Path)), request_body = PairingDecision, responses((status = 200)))]
 pub(super) async fn decide(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    From(from): From,
-    Segment(code): Segment,
-    Input(decision): Input<PairingDecision>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    CallerAddress(from): CallerAddress,
+    PathSegment(code): PathSegment,
+    JsonBody(decision): JsonBody<PairingDecision>,
+) -> HandlerResult {
     hub.decide_pairing(&by, from, &code, decision).await?;
-    Ok(reply::json(StatusCode::OK, &Nothing {}))
+    Ok(reply::json(StatusCode::OK, &EmptyBody {}))
 }

@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use attache_protocol::{
     RunId,
-    rules::permission::State as PermissionState,
+    rules::permission::PermissionState,
     wire::{
         permission::{
-            AlreadyDecided, AskPermission, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
+            AlreadyDecided, CreatePermissionRequest, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
             PermissionList, PermissionRequest,
         },
-        run::Conflict,
+        run::RunConflict,
     },
 };
 use axum::{extract::State, http::StatusCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, PageParams, work::Wait};
+use super::{HandlerResult, PageParams, work::LongPollQuery};
 use crate::{
     Handle,
-    control::{PageRequest, PermissionQuery, Place},
+    control::{DecisionOrigin, PageRequest, PermissionQuery},
     surface::{
-        extract::{Caller, From, Input, Params, Segment, Segments, id},
+        extract::{AuthenticatedCaller, CallerAddress, JsonBody, PathSegment, PathSegments, QueryParams, id},
         reply,
     },
 };
@@ -43,28 +43,28 @@ pub(super) struct Query {
 ///
 /// A standing grant answers at once. Asking the same again gives the same request back.
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/permission-requests", tag = "work",
-    params(("run" = String, Path)), request_body = AskPermission,
-    responses((status = 201, body = PermissionAnswer), (status = 409, body = Conflict)))]
+    params(("run" = String, Path)), request_body = CreatePermissionRequest,
+    responses((status = 201, body = PermissionAnswer), (status = 409, body = RunConflict)))]
 pub(super) async fn ask(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(run): Segment,
-    Input(request): Input<AskPermission>,
-) -> Answer {
-    let asked = hub.ask_permission(&by, id(&run, "run")?, request, None).await?;
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(run): PathSegment,
+    JsonBody(request): JsonBody<CreatePermissionRequest>,
+) -> HandlerResult {
+    let asked = hub.request_permission(&by, id(&run, "run")?, request, None).await?;
     Ok(reply::json(StatusCode::CREATED, &PermissionAnswer::from(&asked)))
 }
 
 /// Wait for the answer to a permission request
 #[utoipa::path(get, path = "/api/v1/task-runs/{run}/permission-requests/{permission}", tag = "work",
-    params(("run" = String, Path), ("permission" = String, Path), Wait),
+    params(("run" = String, Path), ("permission" = String, Path), LongPollQuery),
     responses((status = 200, body = PermissionAnswer)))]
 pub(super) async fn answer(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segments(run, permission): Segments,
-    Params(query): Params<Wait>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegments(run, permission): PathSegments,
+    QueryParams(query): QueryParams<LongPollQuery>,
+) -> HandlerResult {
     const WHAT: &str = "permission request";
     let (run, permission) = (id(&run, WHAT)?, id(&permission, WHAT)?);
     let wait = Duration::from_millis(query.wait_ms.unwrap_or(0));
@@ -74,7 +74,11 @@ pub(super) async fn answer(
 /// List permission requests, newest first
 #[utoipa::path(get, path = "/api/v1/permission-requests", tag = "permissions", params(Query),
     responses((status = 200, body = PermissionList)))]
-pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
+pub(super) async fn list(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(query): QueryParams<Query>,
+) -> HandlerResult {
     let page = PageRequest { limit: query.limit, cursor: query.cursor };
     let query = PermissionQuery { state: query.state, run: query.task_run_id, agent: query.agent_id };
     Ok(reply::json(StatusCode::OK, &hub.permissions(&by, query, page).await?))
@@ -83,7 +87,11 @@ pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(q
 /// Read a permission request
 #[utoipa::path(get, path = "/api/v1/permission-requests/{permission}", tag = "permissions",
     params(("permission" = String, Path)), responses((status = 200, body = PermissionRequest)))]
-pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(permission): Segment) -> Answer {
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(permission): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.permission(&by, id(&permission, "permission request")?).await?))
 }
 
@@ -95,12 +103,12 @@ pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(
     responses((status = 200, body = PermissionRequest), (status = 409, body = AlreadyDecided)))]
 pub(super) async fn decide(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    From(from): From,
-    Segment(permission): Segment,
-    Input(decision): Input<DecisionRequest>,
-) -> Answer {
-    let place = Place { via: "rest", from: Some(from.to_string()) };
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    CallerAddress(from): CallerAddress,
+    PathSegment(permission): PathSegment,
+    JsonBody(decision): JsonBody<DecisionRequest>,
+) -> HandlerResult {
+    let place = DecisionOrigin { via: "rest", from: Some(from.to_string()) };
     let decided = hub.decide(&by, id(&permission, "permission request")?, decision, place).await?;
     Ok(reply::json(StatusCode::OK, &decided))
 }
@@ -108,13 +116,21 @@ pub(super) async fn decide(
 /// List standing grants and denials, newest first
 #[utoipa::path(get, path = "/api/v1/permission-grants", tag = "permissions", params(PageParams),
     responses((status = 200, body = GrantList)))]
-pub(super) async fn grants(State(hub): State<Handle>, Caller(by): Caller, Params(page): Params<PageParams>) -> Answer {
+pub(super) async fn grants(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(page): QueryParams<PageParams>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.grants(&by, page.page()).await?))
 }
 
 /// Revoke a grant: from now on it answers nothing
 #[utoipa::path(delete, path = "/api/v1/permission-grants/{grant}", tag = "permissions",
     params(("grant" = String, Path)), responses((status = 200, body = PermissionGrant)))]
-pub(super) async fn revoke_grant(State(hub): State<Handle>, Caller(by): Caller, Segment(grant): Segment) -> Answer {
+pub(super) async fn revoke_grant(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(grant): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.revoke_grant(&by, id(&grant, "grant")?).await?))
 }

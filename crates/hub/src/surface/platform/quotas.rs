@@ -7,18 +7,18 @@ use axum::{
     http::{Response, StatusCode},
 };
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Input},
+        extract::{AuthenticatedCaller, JsonBody},
         reply,
     },
 };
 
 /// List the quotas, with what was used of them today
 #[utoipa::path(get, path = "/api/v1/quotas", tag = "quotas", responses((status = 200, body = QuotaList)))]
-pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller) -> Answer {
+pub(super) async fn list(State(hub): State<Handle>, AuthenticatedCaller(by): AuthenticatedCaller) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.quotas(&by).await?))
 }
 
@@ -29,9 +29,9 @@ pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller) -> Answe
     responses((status = 200, body = Quota), (status = 204, description = "The quota was removed")))]
 pub(super) async fn set(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Input(request): Input<SetQuotaRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    JsonBody(request): JsonBody<SetQuotaRequest>,
+) -> HandlerResult {
     Ok(match hub.set_quota(&by, request).await? {
         Some(quota) => reply::json(StatusCode::OK, &quota),
         None => {

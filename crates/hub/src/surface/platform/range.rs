@@ -7,13 +7,13 @@ use crate::{Error, Result};
 
 /// A part of the content, both ends included; never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct ByteRange {
     pub(super) first: u64,
     pub(super) last: u64,
 }
 
 /// The one range that is asked for. Several ranges, other units and a changed artifact get the whole, as HTTP allows.
-pub(super) fn part(headers: &HeaderMap, size: u64, etag: &str) -> Result<Option<Part>> {
+pub(super) fn part(headers: &HeaderMap, size: u64, etag: &str) -> Result<Option<ByteRange>> {
     if headers.get(header::IF_RANGE).is_some_and(|condition| condition != etag) {
         return Ok(None);
     }
@@ -22,11 +22,11 @@ pub(super) fn part(headers: &HeaderMap, size: u64, etag: &str) -> Result<Option<
     let Some((first, last)) = spec.trim().split_once('-') else { return Ok(None) };
     let number = |text: &str| text.parse::<u64>().ok();
     let part = match (number(first), number(last)) {
-        (Some(first), Some(last)) if first <= last => Part { first, last: last.min(size.saturating_sub(1)) },
-        (Some(first), None) if last.is_empty() => Part { first, last: size.saturating_sub(1) },
+        (Some(first), Some(last)) if first <= last => ByteRange { first, last: last.min(size.saturating_sub(1)) },
+        (Some(first), None) if last.is_empty() => ByteRange { first, last: size.saturating_sub(1) },
         (None, Some(suffix)) if first.is_empty() => {
             let first = if suffix == 0 { size } else { size.saturating_sub(suffix) };
-            Part { first, last: size.saturating_sub(1) }
+            ByteRange { first, last: size.saturating_sub(1) }
         }
         _ => return Ok(None),
     };
@@ -36,9 +36,9 @@ pub(super) fn part(headers: &HeaderMap, size: u64, etag: &str) -> Result<Option<
     Ok(Some(part))
 }
 
-// === impl Part ===
+// === impl ByteRange ===
 
-impl Part {
+impl ByteRange {
     pub(super) const fn length(self) -> u64 {
         self.last - self.first + 1
     }

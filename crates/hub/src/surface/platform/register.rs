@@ -3,11 +3,11 @@
 use attache_protocol::wire::channel::{RegisterAgent, RegisteredAgent};
 use axum::{extract::State, http::StatusCode};
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Handle,
     surface::{
-        extract::{From, Input, MaybeCaller},
+        extract::{CallerAddress, JsonBody, MaybeCaller},
         reply,
     },
 };
@@ -21,9 +21,9 @@ use crate::{
 pub(super) async fn create(
     State(hub): State<Handle>,
     MaybeCaller(by): MaybeCaller,
-    From(from): From,
-    Input(request): Input<RegisterAgent>,
-) -> Answer {
+    CallerAddress(from): CallerAddress,
+    JsonBody(request): JsonBody<RegisterAgent>,
+) -> HandlerResult {
     let registered = hub.register_agent(by.as_ref(), request, from).await?;
     let shown = RegisteredAgent {
         api_key: registered.api_key.expose().clone(),

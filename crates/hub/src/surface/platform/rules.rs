@@ -3,11 +3,11 @@
 use attache_protocol::wire::access::{AccessDecision, AccessRules, CheckAccess, SetAccessRules};
 use axum::{extract::State, http::StatusCode};
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Input},
+        extract::{AuthenticatedCaller, JsonBody},
         reply,
     },
 };
@@ -17,7 +17,7 @@ const LIMIT: usize = 4 << 20;
 
 /// Read the rules in force
 #[utoipa::path(get, path = "/api/v1/permission-rules", tag = "rules", responses((status = 200, body = AccessRules)))]
-pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller) -> Answer {
+pub(super) async fn read(State(hub): State<Handle>, AuthenticatedCaller(by): AuthenticatedCaller) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.access_rules(&by).await?))
 }
 
@@ -29,15 +29,19 @@ pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller) -> Answe
     responses((status = 200, body = AccessRules)))]
 pub(super) async fn set(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Input(request): Input<SetAccessRules, LIMIT>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    JsonBody(request): JsonBody<SetAccessRules, LIMIT>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.set_access_rules(&by, request).await?))
 }
 
 /// Ask what the rules in force say about an agent and a thing, and why
 #[utoipa::path(post, path = "/api/v1/permission-rules/check", tag = "rules", request_body = CheckAccess,
     responses((status = 200, body = AccessDecision)))]
-pub(super) async fn check(State(hub): State<Handle>, Caller(by): Caller, Input(request): Input<CheckAccess>) -> Answer {
+pub(super) async fn check(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    JsonBody(request): JsonBody<CheckAccess>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.check_access(&by, request).await?))
 }

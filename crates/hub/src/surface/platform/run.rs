@@ -2,7 +2,7 @@
 
 use attache_protocol::{
     ConversationId, RunId, Timestamp,
-    rules::run::Status,
+    rules::run::RunStatus,
     wire::run::{CancelRequest, CreateRunRequest, Run, RunList},
 };
 use axum::{
@@ -13,12 +13,12 @@ use axum::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Handle,
     control::{CallHeaders, CreatedRun, PageRequest, RunQuery},
     surface::{
-        extract::{Caller, Input, Params, Segment, header_text, id, parent_run},
+        extract::{AuthenticatedCaller, JsonBody, PathSegment, QueryParams, header_text, id, parent_run},
         reply,
     },
 };
@@ -27,7 +27,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Query {
-    status: Option<Status>,
+    status: Option<RunStatus>,
     /// Only runs of this agent, by id or name.
     agent_id: Option<String>,
     conversation_id: Option<ConversationId>,
@@ -53,10 +53,10 @@ pub(super) struct Query {
     responses((status = 201, body = Run), (status = 200, body = Run, description = "The run that the key made before")))]
 pub(super) async fn create(
     State(hub): State<Handle>,
-    Caller(by): Caller,
+    AuthenticatedCaller(by): AuthenticatedCaller,
     headers: HeaderMap,
-    Input(request): Input<CreateRunRequest>,
-) -> Answer {
+    JsonBody(request): JsonBody<CreateRunRequest>,
+) -> HandlerResult {
     let headers = CallHeaders {
         idempotency_key: header_text(&headers, "idempotency-key")?,
         traceparent: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
@@ -72,7 +72,11 @@ pub(super) async fn create(
 /// List runs, newest first
 #[utoipa::path(get, path = "/api/v1/task-runs", tag = "runs", params(Query),
     responses((status = 200, body = RunList)))]
-pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
+pub(super) async fn list(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(query): QueryParams<Query>,
+) -> HandlerResult {
     let query = RunQuery {
         status: query.status,
         agent: query.agent_id,
@@ -90,7 +94,11 @@ pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(q
 /// Read a run
 #[utoipa::path(get, path = "/api/v1/task-runs/{run}", tag = "runs", params(("run" = String, Path)),
     responses((status = 200, body = Run)))]
-pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(run): Segment) -> Answer {
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(run): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.run(&by, id(&run, "run")?).await?))
 }
 
@@ -99,7 +107,11 @@ pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(
 /// With its result, events, approvals and what it produced. The log keeps that it was there, and says who deleted it.
 #[utoipa::path(delete, path = "/api/v1/task-runs/{run}", tag = "runs", params(("run" = String, Path)),
     responses((status = 204)))]
-pub(super) async fn delete(State(hub): State<Handle>, Caller(by): Caller, Segment(run): Segment) -> Answer {
+pub(super) async fn delete(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(run): PathSegment,
+) -> HandlerResult {
     hub.delete_run(&by, id(&run, "run")?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -109,9 +121,9 @@ pub(super) async fn delete(State(hub): State<Handle>, Caller(by): Caller, Segmen
     request_body = CancelRequest, responses((status = 200, body = Run)))]
 pub(super) async fn cancel(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(run): Segment,
-    Input(request): Input<CancelRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(run): PathSegment,
+    JsonBody(request): JsonBody<CancelRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.cancel_run(&by, id(&run, "run")?, request).await?))
 }

@@ -5,12 +5,12 @@ use axum::{extract::State, http::StatusCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Handle,
     control::PageRequest,
     surface::{
-        extract::{Caller, Params, Segment, id},
+        extract::{AuthenticatedCaller, PathSegment, QueryParams, id},
         reply,
     },
 };
@@ -28,7 +28,11 @@ pub(super) struct Query {
 /// List runtimes, newest first
 #[utoipa::path(get, path = "/api/v1/agent-runtimes", tag = "runtimes", params(Query),
     responses((status = 200, body = RuntimeList)))]
-pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
+pub(super) async fn list(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(query): QueryParams<Query>,
+) -> HandlerResult {
     let page = PageRequest { limit: query.limit, cursor: query.cursor };
     Ok(reply::json(StatusCode::OK, &hub.runtimes(&by, query.agent_id.as_deref(), page).await?))
 }
@@ -36,13 +40,21 @@ pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(q
 /// Read a runtime
 #[utoipa::path(get, path = "/api/v1/agent-runtimes/{runtime}", tag = "runtimes", params(("runtime" = String, Path)),
     responses((status = 200, body = Runtime)))]
-pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(runtime): Segment) -> Answer {
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(runtime): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.runtime(&by, id(&runtime, "runtime")?).await?))
 }
 
 /// Revoke a runtime: its token is refused from now on and its claims are lost
 #[utoipa::path(delete, path = "/api/v1/agent-runtimes/{runtime}", tag = "runtimes",
     params(("runtime" = String, Path)), responses((status = 200, body = Runtime)))]
-pub(super) async fn revoke(State(hub): State<Handle>, Caller(by): Caller, Segment(runtime): Segment) -> Answer {
+pub(super) async fn revoke(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(runtime): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.revoke_runtime(&by, id(&runtime, "runtime")?).await?))
 }

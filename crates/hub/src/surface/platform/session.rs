@@ -1,27 +1,35 @@
 //! `/api/v1/sessions`.
 
-use attache_protocol::wire::session::{Session, SessionList};
+use attache_protocol::wire::session::{ConsoleSession, ConsoleSessionList};
 use axum::{extract::State, http::StatusCode};
 
-use super::{Answer, PageParams};
+use super::{HandlerResult, PageParams};
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Params, Segment, id},
+        extract::{AuthenticatedCaller, PathSegment, QueryParams, id},
         reply,
     },
 };
 
 /// List console sessions, newest first
 #[utoipa::path(get, path = "/api/v1/sessions", tag = "keys", params(PageParams),
-    responses((status = 200, body = SessionList)))]
-pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(page): Params<PageParams>) -> Answer {
+    responses((status = 200, body = ConsoleSessionList)))]
+pub(super) async fn list(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(page): QueryParams<PageParams>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.sessions(&by, page.page()).await?))
 }
 
 /// End a console session, and those that it opened
 #[utoipa::path(delete, path = "/api/v1/sessions/{session}", tag = "keys", params(("session" = String, Path)),
-    responses((status = 200, body = Session)))]
-pub(super) async fn end(State(hub): State<Handle>, Caller(by): Caller, Segment(session): Segment) -> Answer {
+    responses((status = 200, body = ConsoleSession)))]
+pub(super) async fn end(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(session): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.end_session(&by, id(&session, "session")?).await?))
 }

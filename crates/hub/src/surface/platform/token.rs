@@ -1,29 +1,29 @@
 //! `/api/v1/tokens` and `/.well-known/jwks.json`.
 
-use attache_protocol::wire::token::{KeySet, Token, TokenRequest};
+use attache_protocol::wire::token::{IssuedToken, KeySet, TokenRequest};
 use axum::{
     body::Body,
     extract::State,
     http::{HeaderValue, Response, StatusCode, header},
 };
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Input},
+        extract::{AuthenticatedCaller, JsonBody},
         reply,
     },
 };
 
 /// Make a short-lived token (JWT) that is worth what the caller's key is worth, or less
 #[utoipa::path(post, path = "/api/v1/tokens", tag = "keys", request_body = TokenRequest,
-    responses((status = 201, body = Token)))]
+    responses((status = 201, body = IssuedToken)))]
 pub(super) async fn create(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Input(request): Input<TokenRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    JsonBody(request): JsonBody<TokenRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::CREATED, &hub.create_token(&by, request)?))
 }
 

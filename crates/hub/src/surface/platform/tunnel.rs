@@ -2,7 +2,7 @@
 
 use attache_protocol::{
     TunnelId,
-    wire::tunnel::{OpenTunnel, Tunnel},
+    wire::tunnel::{OpenTunnelRequest, Tunnel},
 };
 use axum::{
     Extension,
@@ -13,14 +13,14 @@ use axum::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Error, Handle, Principal, Result,
-    identity::Guard,
+    identity::CredentialGuard,
     surface::{
-        extract::{self, Caller, From, Input, Params, Segment, id},
+        connection_slot::ConnectionSlot,
+        extract::{self, AuthenticatedCaller, CallerAddress, JsonBody, PathSegment, QueryParams, id},
         reply,
-        seat::Seat,
     },
     tunnel,
 };
@@ -42,13 +42,13 @@ pub(super) struct Query {
 ///
 /// It lives in the hub's memory: open it again, the same, after the hub has started anew.
 #[utoipa::path(put, path = "/api/v1/tunnels/{tunnel}", tag = "tunnels", params(("tunnel" = String, Path)),
-    request_body = OpenTunnel, responses((status = 200, body = Tunnel)))]
+    request_body = OpenTunnelRequest, responses((status = 200, body = Tunnel)))]
 pub(super) async fn open(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(tunnel): Segment,
-    Input(request): Input<OpenTunnel>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(tunnel): PathSegment,
+    JsonBody(request): JsonBody<OpenTunnelRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.open_tunnel(&by, id(&tunnel, "tunnel")?, request).await?))
 }
 
@@ -61,13 +61,13 @@ pub(super) async fn open(
     responses((status = 200, body = Tunnel), (status = 101, description = "A WebSocket")))]
 pub(super) async fn join(
     State(hub): State<Handle>,
-    Segment(tunnel): Segment,
-    Params(query): Params<Query>,
-    From(address): From,
-    seat: Option<Extension<Seat>>,
+    PathSegment(tunnel): PathSegment,
+    QueryParams(query): QueryParams<Query>,
+    CallerAddress(address): CallerAddress,
+    seat: Option<Extension<ConnectionSlot>>,
     parts: Parts,
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Answer {
+) -> HandlerResult {
     let seat = seat.map(|Extension(seat)| seat);
     let is_host = match query.end.as_deref() {
         Some("host") => true,
@@ -85,7 +85,7 @@ pub(super) async fn join(
         let by = owner(&parts, &hub).await?;
         let passage = hub.own_tunnel(&by, id(&tunnel, "tunnel")?)?;
         // The tunnel ends with the key that opened it, this socket with the one that it came with.
-        let mut guard = Guard::new(&hub, &by);
+        let mut guard = CredentialGuard::new(&hub, &by);
         let hold = move |socket| async move {
             tokio::select! {
                 () = tunnel::hold_host(hub, passage, socket, seat) => {}
@@ -123,7 +123,11 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// Close a tunnel: every connection in it is cut at once
 #[utoipa::path(delete, path = "/api/v1/tunnels/{tunnel}", tag = "tunnels", params(("tunnel" = String, Path)),
     responses((status = 204)))]
-pub(super) async fn close(State(hub): State<Handle>, Caller(by): Caller, Segment(tunnel): Segment) -> Answer {
+pub(super) async fn close(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(tunnel): PathSegment,
+) -> HandlerResult {
     hub.close_tunnel(&by, id(&tunnel, "tunnel")?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

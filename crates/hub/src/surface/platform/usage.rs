@@ -5,12 +5,12 @@ use axum::{extract::State, http::StatusCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Answer;
+use super::HandlerResult;
 use crate::{
     Handle,
     control::{PageRequest, RecordQuery, UsageQuery},
     surface::{
-        extract::{Caller, Params},
+        extract::{AuthenticatedCaller, QueryParams},
         reply,
     },
 };
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Days {
+pub(super) struct DaysQuery {
     /// The first day, as 2026-11-15; 30 days before the last unless told.
     from: Option<String>,
     /// The last day; today unless told.
@@ -28,7 +28,7 @@ pub(super) struct Days {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Filter {
+pub(super) struct RecordsQuery {
     /// Only calls of this agent, by id or name.
     agent: Option<String>,
     /// Only calls that were made for this user, by id or name.
@@ -40,18 +40,26 @@ pub(super) struct Filter {
 }
 
 /// What was used, by day, user and agent
-#[utoipa::path(get, path = "/api/v1/usage", tag = "usage", params(Days),
+#[utoipa::path(get, path = "/api/v1/usage", tag = "usage", params(DaysQuery),
     responses((status = 200, body = UsageReport)))]
-pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Params(days): Params<Days>) -> Answer {
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(days): QueryParams<DaysQuery>,
+) -> HandlerResult {
     let query = UsageQuery { from: days.from, to: days.to };
     Ok(reply::json(StatusCode::OK, &hub.usage(&by, query).await?))
 }
 
 /// What each call used, newest first
-#[utoipa::path(get, path = "/api/v1/usage/records", tag = "usage", params(Filter),
+#[utoipa::path(get, path = "/api/v1/usage/records", tag = "usage", params(RecordsQuery),
     responses((status = 200, body = UsageRecordList)))]
-pub(super) async fn records(State(hub): State<Handle>, Caller(by): Caller, Params(filter): Params<Filter>) -> Answer {
-    let Filter { agent, user, day, limit, cursor } = filter;
+pub(super) async fn records(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(filter): QueryParams<RecordsQuery>,
+) -> HandlerResult {
+    let RecordsQuery { agent, user, day, limit, cursor } = filter;
     let query = RecordQuery { agent, user, day, page: PageRequest { limit, cursor } };
     Ok(reply::json(StatusCode::OK, &hub.usage_records(&by, query).await?))
 }

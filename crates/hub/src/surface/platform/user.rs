@@ -3,11 +3,11 @@
 use attache_protocol::wire::user::{CreateUserRequest, UpdateUserRequest, User, UserList};
 use axum::{extract::State, http::StatusCode};
 
-use super::{Answer, PageParams};
+use super::{HandlerResult, PageParams};
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Input, Params, Segment},
+        extract::{AuthenticatedCaller, JsonBody, PathSegment, QueryParams},
         reply,
     },
 };
@@ -17,23 +17,31 @@ use crate::{
     responses((status = 201, body = User)))]
 pub(super) async fn create(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Input(request): Input<CreateUserRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    JsonBody(request): JsonBody<CreateUserRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::CREATED, &hub.create_user(&by, request).await?))
 }
 
 /// List people, by name; who may not see the others sees themselves
 #[utoipa::path(get, path = "/api/v1/users", tag = "users", params(PageParams),
     responses((status = 200, body = UserList)))]
-pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(page): Params<PageParams>) -> Answer {
+pub(super) async fn list(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    QueryParams(page): QueryParams<PageParams>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.users(&by, page.page()).await?))
 }
 
 /// Read a person, by id or name; `me` is whom the caller acts for
 #[utoipa::path(get, path = "/api/v1/users/{user}", tag = "users", params(("user" = String, Path)),
     responses((status = 200, body = User)))]
-pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(user): Segment) -> Answer {
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(user): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.user(&by, &user).await?))
 }
 
@@ -42,16 +50,20 @@ pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(
     request_body = UpdateUserRequest, responses((status = 200, body = User)))]
 pub(super) async fn update(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(user): Segment,
-    Input(request): Input<UpdateUserRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(user): PathSegment,
+    JsonBody(request): JsonBody<UpdateUserRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.update_user(&by, &user, request).await?))
 }
 
 /// Remove a person: their keys, tokens and sessions end at once; their agents and runs stay
 #[utoipa::path(delete, path = "/api/v1/users/{user}", tag = "users", params(("user" = String, Path)),
     responses((status = 200, body = User)))]
-pub(super) async fn remove(State(hub): State<Handle>, Caller(by): Caller, Segment(user): Segment) -> Answer {
+pub(super) async fn remove(
+    State(hub): State<Handle>,
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(user): PathSegment,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.remove_user(&by, &user).await?))
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use attache_protocol::wire::{
     run::{
-        CompleteRequest, Conflict, FailRequest, FinishResponse, Limit, ProgressRequest, ProgressResponse, PullResponse,
-        ReleaseRequest, Run,
+        CompleteRequest, FailRequest, FinishResponse, ProgressRequest, ProgressResponse, PullResponse, ReleaseRequest,
+        Run, RunConflict, SandboxLimit,
     },
     runtime::{HeartbeatRequest, HeartbeatResponse},
 };
@@ -13,25 +13,25 @@ use axum::{extract::State, http::StatusCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, delivery};
+use super::{HandlerResult, pull_body};
 use crate::{
     Handle,
     surface::{
-        extract::{Caller, Input, OUTPUT_LIMIT, Params, Segment, id},
+        extract::{AuthenticatedCaller, JsonBody, OUTPUT_LIMIT, PathSegment, QueryParams, id},
         reply,
     },
 };
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wait {
+pub(super) struct LongPollQuery {
     /// How long to wait for an answer, at most 60000; answers at once unless told.
     pub(super) wait_ms: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Pull {
+pub(super) struct PullQuery {
     /// How long to wait for a run, at most 60000; answers at once unless told.
     pub(super) wait_ms: Option<u64>,
     /// The limits of runs that the device enforces, with commas in between: `cwd_only`, `no_network`, `no_exec`. A run that
@@ -44,73 +44,73 @@ pub(super) struct Pull {
     request_body = HeartbeatRequest, responses((status = 200, body = HeartbeatResponse)))]
 pub(super) async fn heartbeat(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Input(request): Input<HeartbeatRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    JsonBody(request): JsonBody<HeartbeatRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.heartbeat(&by, request).await?))
 }
 
 /// Claim the next run of the runtime's agent
 #[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/task-runs/pull", tag = "work",
-    params(("agent" = String, Path), Pull), responses((status = 200, body = PullResponse)))]
+    params(("agent" = String, Path), PullQuery), responses((status = 200, body = PullResponse)))]
 pub(super) async fn pull(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(agent): Segment,
-    Params(query): Params<Pull>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(agent): PathSegment,
+    QueryParams(query): QueryParams<PullQuery>,
+) -> HandlerResult {
     let wait = Duration::from_millis(query.wait_ms.unwrap_or(0));
-    let enforces = Limit::known(query.enforces.as_deref().unwrap_or_default().split(','));
-    Ok(delivery::respond(hub.pull_enforcing(&by, &agent, wait, enforces).await?))
+    let enforces = SandboxLimit::known(query.enforces.as_deref().unwrap_or_default().split(','));
+    Ok(pull_body::respond(hub.pull_enforcing(&by, &agent, wait, enforces).await?))
 }
 
 /// Report progress, which also renews the claim
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/progress", tag = "work", params(("run" = String, Path)),
     request_body = ProgressRequest,
-    responses((status = 200, body = ProgressResponse), (status = 409, body = Conflict)))]
+    responses((status = 200, body = ProgressResponse), (status = 409, body = RunConflict)))]
 pub(super) async fn progress(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(run): Segment,
-    Input(request): Input<ProgressRequest, OUTPUT_LIMIT>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(run): PathSegment,
+    JsonBody(request): JsonBody<ProgressRequest, OUTPUT_LIMIT>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.progress(&by, id(&run, "run")?, request).await?))
 }
 
 /// End a run with its output; repeating the same is harmless
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/complete", tag = "work", params(("run" = String, Path)),
     request_body = CompleteRequest,
-    responses((status = 200, body = FinishResponse), (status = 409, body = Conflict)))]
+    responses((status = 200, body = FinishResponse), (status = 409, body = RunConflict)))]
 pub(super) async fn complete(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(run): Segment,
-    Input(request): Input<CompleteRequest, OUTPUT_LIMIT>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(run): PathSegment,
+    JsonBody(request): JsonBody<CompleteRequest, OUTPUT_LIMIT>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.complete(&by, id(&run, "run")?, request).await?))
 }
 
 /// End a run with an error
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/fail", tag = "work", params(("run" = String, Path)),
     request_body = FailRequest,
-    responses((status = 200, body = FinishResponse), (status = 409, body = Conflict)))]
+    responses((status = 200, body = FinishResponse), (status = 409, body = RunConflict)))]
 pub(super) async fn fail(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(run): Segment,
-    Input(request): Input<FailRequest, OUTPUT_LIMIT>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(run): PathSegment,
+    JsonBody(request): JsonBody<FailRequest, OUTPUT_LIMIT>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.fail(&by, id(&run, "run")?, request).await?))
 }
 
 /// Hand a run back before its work has begun; no attempt is spent
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/release", tag = "work", params(("run" = String, Path)),
-    request_body = ReleaseRequest, responses((status = 200, body = Run), (status = 409, body = Conflict)))]
+    request_body = ReleaseRequest, responses((status = 200, body = Run), (status = 409, body = RunConflict)))]
 pub(super) async fn release(
     State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(run): Segment,
-    Input(request): Input<ReleaseRequest>,
-) -> Answer {
+    AuthenticatedCaller(by): AuthenticatedCaller,
+    PathSegment(run): PathSegment,
+    JsonBody(request): JsonBody<ReleaseRequest>,
+) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.release(&by, id(&run, "run")?, request).await?))
 }

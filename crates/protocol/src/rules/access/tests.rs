@@ -4,34 +4,34 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn patterns(texts: &[&str]) -> Vec<Pattern> {
+fn patterns(texts: &[&str]) -> Vec<AccessPattern> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-fn entry(agents: &str, can: &[&str], cannot: &[&str]) -> Entry {
-    Entry { agents: agents.parse().unwrap(), can_access: patterns(can), cannot_access: patterns(cannot) }
+fn entry(agents: &str, can: &[&str], cannot: &[&str]) -> AccessRule {
+    AccessRule { agents: agents.parse().unwrap(), can_access: patterns(can), cannot_access: patterns(cannot) }
 }
 
-fn rules(entries: Vec<Entry>) -> Rules {
-    Rules { fallback: Fallback::Own, entries }
+fn rules(entries: Vec<AccessRule>) -> AccessRuleSet {
+    AccessRuleSet { fallback: Fallback::Own, entries }
 }
 
-const LAPTOP: Agent<'static> = Agent { name: "user123-laptop", id: "agt_1", owner: Some("user123") };
-const SHARED: Agent<'static> = Agent { name: "knowledge", id: "agt_2", owner: None };
+const LAPTOP: RuleAgent<'static> = RuleAgent { name: "user123-laptop", id: "agt_1", owner: Some("user123") };
+const SHARED: RuleAgent<'static> = RuleAgent { name: "knowledge", id: "agt_2", owner: None };
 
-fn chat<'a>(user: &'a str, id: &'a str) -> Object<'a> {
-    Object::Conversation { user, id }
+fn chat<'a>(user: &'a str, id: &'a str) -> AccessObject<'a> {
+    AccessObject::Conversation { user, id }
 }
 
-fn file<'a>(space: &'a str, name: &'a str) -> Object<'a> {
-    Object::Artifact { space, name, owner: None }
+fn file<'a>(space: &'a str, name: &'a str) -> AccessObject<'a> {
+    AccessObject::Artifact { space, name, owner: None }
 }
 
-fn memory(path: &str) -> Object<'_> {
-    Object::Memory { agent: SHARED, path }
+fn memory(path: &str) -> AccessObject<'_> {
+    AccessObject::Memory { agent: SHARED, path }
 }
 
-fn allowed(rules: &Rules, agent: Agent<'_>, object: Object<'_>) -> bool {
+fn allowed(rules: &AccessRuleSet, agent: RuleAgent<'_>, object: AccessObject<'_>) -> bool {
     rules.rights(agent).decide(object).is_allowed()
 }
 
@@ -47,17 +47,20 @@ fn the_example_of_the_seed_says_what_it_seems_to_say() {
     assert!(decide(file("public", "handbook/crawlers.md")));
     assert!(!decide(chat("ann", "cnv_1")));
     assert!(!decide(file("finance", "q3.pdf")));
-    assert!(decide(Object::Agent(SHARED)));
-    let foreign = Agent { owner: Some("ann"), ..SHARED };
-    assert!(!decide(Object::Agent(foreign)));
-    let own = Agent { owner: LAPTOP.owner, ..SHARED };
-    assert!(decide(Object::Agent(own)));
-    assert!(!decide(Object::Memory { agent: own, path: "notes" }));
+    assert!(decide(AccessObject::Agent(SHARED)));
+    let foreign = RuleAgent { owner: Some("ann"), ..SHARED };
+    assert!(!decide(AccessObject::Agent(foreign)));
+    let own = RuleAgent { owner: LAPTOP.owner, ..SHARED };
+    assert!(decide(AccessObject::Agent(own)));
+    assert!(!decide(AccessObject::Memory { agent: own, path: "notes" }));
     let rights = rules.rights(LAPTOP);
-    assert_eq!(rights.decide(chat("ann", "1")), Decision::Denied(Because::Rule(&rules.entries[0].cannot_access[0])));
-    assert_eq!(rights.decide(Object::Agent(foreign)), Decision::Denied(Because::Fallback));
-    assert_eq!(rights.decide(Object::Agent(SHARED)), Decision::Allowed(Because::Own));
-    assert_eq!(rights.decide(Object::Agent(own)), Decision::Allowed(Because::Own));
+    assert_eq!(
+        rights.decide(chat("ann", "1")),
+        RuleDecision::Denied(RuleReason::Rule(&rules.entries[0].cannot_access[0]))
+    );
+    assert_eq!(rights.decide(AccessObject::Agent(foreign)), RuleDecision::Denied(RuleReason::Fallback));
+    assert_eq!(rights.decide(AccessObject::Agent(SHARED)), RuleDecision::Allowed(RuleReason::Own));
+    assert_eq!(rights.decide(AccessObject::Agent(own)), RuleDecision::Allowed(RuleReason::Own));
 }
 
 #[test]
@@ -71,19 +74,19 @@ fn other_users_are_all_but_the_agents_own() {
 #[test]
 fn calling_an_agent_is_not_reading_its_memory_but_not_reaching_it_is_both() {
     let open = rules(vec![entry("*", &["agents/*"], &[])]);
-    assert!(allowed(&open, LAPTOP, Object::Agent(SHARED)));
+    assert!(allowed(&open, LAPTOP, AccessObject::Agent(SHARED)));
     assert!(!allowed(&open, LAPTOP, memory("a")));
     let remembering = rules(vec![entry("*", &["agents/knowledge/memory/notes/*"], &[])]);
     assert!(allowed(&remembering, LAPTOP, memory("notes/2026/a")));
     assert!(!allowed(&remembering, LAPTOP, memory("keys")));
-    let foreign = Agent { owner: Some("ann"), ..SHARED };
-    assert!(!allowed(&remembering, LAPTOP, Object::Agent(foreign)));
+    let foreign = RuleAgent { owner: Some("ann"), ..SHARED };
+    assert!(!allowed(&remembering, LAPTOP, AccessObject::Agent(foreign)));
     let closed = rules(vec![entry("*", &["*"], &["agents/agt_2"])]);
-    assert!(!allowed(&closed, LAPTOP, Object::Agent(SHARED)), "an agent may be written as its id");
+    assert!(!allowed(&closed, LAPTOP, AccessObject::Agent(SHARED)), "an agent may be written as its id");
     assert!(!allowed(&closed, LAPTOP, memory("a")));
     assert!(allowed(&closed, LAPTOP, chat("ann", "1")));
     let a_names = rules(vec![entry("*", &["agents/a*"], &[])]);
-    assert!(!allowed(&a_names, LAPTOP, Object::Agent(foreign)), "ids all begin with an a");
+    assert!(!allowed(&a_names, LAPTOP, AccessObject::Agent(foreign)), "ids all begin with an a");
 }
 
 #[test]
@@ -101,7 +104,7 @@ fn every_entry_that_fits_counts() {
 
 #[test]
 fn a_name_that_nothing_can_have_is_never_reached() {
-    let rules = Rules { fallback: Fallback::Allow, entries: vec![entry("*", &["*"], &[])] };
+    let rules = AccessRuleSet { fallback: Fallback::Allow, entries: vec![entry("*", &["*"], &[])] };
     for object in [
         file("public", "../finance/q3.pdf"),
         file("public", "a//b"),
@@ -110,9 +113,9 @@ fn a_name_that_nothing_can_have_is_never_reached() {
         chat("user123", ".."),
         chat("user123", "a/b"),
         memory("./a"),
-        Object::Agent(Agent { name: "", ..SHARED }),
+        AccessObject::Agent(RuleAgent { name: "", ..SHARED }),
     ] {
-        assert_eq!(rules.rights(LAPTOP).decide(object), Decision::Denied(Because::NoSuchName), "{object}");
+        assert_eq!(rules.rights(LAPTOP).decide(object), RuleDecision::Denied(RuleReason::NoSuchName), "{object}");
     }
 }
 
@@ -138,7 +141,7 @@ fn a_pattern_that_covers_nothing_is_a_mistake() {
         ("conversations/a b/*", "Only * is a wildcard; names have no spaces and none of ? [ ] { } \\ !."),
         ("conversations//*", "Write a name, or * for every name."),
     ] {
-        assert_eq!(text.parse::<Pattern>().unwrap_err().hint, hint, "{text}");
+        assert_eq!(text.parse::<AccessPattern>().unwrap_err().hint, hint, "{text}");
     }
 }
 
@@ -150,7 +153,7 @@ fn star_word() -> impl Strategy<Value = &'static str> {
     prop_oneof![word(), Just("*"), Just("a*"), Just("*b")]
 }
 
-fn pattern() -> impl Strategy<Value = Pattern> {
+fn pattern() -> impl Strategy<Value = AccessPattern> {
     let user = prop_oneof![4 => star_word(), 1 => Just(OTHERS)];
     prop_oneof![
         1 => Just("*".to_owned()),
@@ -162,32 +165,32 @@ fn pattern() -> impl Strategy<Value = Pattern> {
     .prop_map(|text| text.parse().unwrap())
 }
 
-fn some_entry() -> impl Strategy<Value = Entry> {
+fn some_entry() -> impl Strategy<Value = AccessRule> {
     let list = || proptest::collection::vec(pattern(), 0..4);
-    (star_word(), list(), list()).prop_map(|(agents, can_access, cannot_access)| Entry {
+    (star_word(), list(), list()).prop_map(|(agents, can_access, cannot_access)| AccessRule {
         agents: agents.parse().unwrap(),
         can_access,
         cannot_access,
     })
 }
 
-fn some_rules() -> impl Strategy<Value = Rules> {
+fn some_rules() -> impl Strategy<Value = AccessRuleSet> {
     let fallback = prop_oneof![Just(Fallback::Own), Just(Fallback::Deny), Just(Fallback::Allow)];
     (fallback, proptest::collection::vec(some_entry(), 0..5))
-        .prop_map(|(fallback, entries)| Rules { fallback, entries })
+        .prop_map(|(fallback, entries)| AccessRuleSet { fallback, entries })
 }
 
-fn agent() -> impl Strategy<Value = Agent<'static>> {
-    (word(), proptest::option::of(word())).prop_map(|(name, owner)| Agent { name, id: "agt_0", owner })
+fn agent() -> impl Strategy<Value = RuleAgent<'static>> {
+    (word(), proptest::option::of(word())).prop_map(|(name, owner)| RuleAgent { name, id: "agt_0", owner })
 }
 
-fn object() -> impl Strategy<Value = Object<'static>> {
+fn object() -> impl Strategy<Value = AccessObject<'static>> {
     let path = || prop_oneof![word(), Just("x/a"), Just("x/ab"), Just("a/../b"), Just("")];
     prop_oneof![
-        agent().prop_map(Object::Agent),
-        (agent(), path()).prop_map(|(agent, path)| Object::Memory { agent, path }),
-        (word(), word()).prop_map(|(user, id)| Object::Conversation { user, id }),
-        (word(), path(), proptest::option::of(word())).prop_map(|(space, name, owner)| Object::Artifact {
+        agent().prop_map(AccessObject::Agent),
+        (agent(), path()).prop_map(|(agent, path)| AccessObject::Memory { agent, path }),
+        (word(), word()).prop_map(|(user, id)| AccessObject::Conversation { user, id }),
+        (word(), path(), proptest::option::of(word())).prop_map(|(space, name, owner)| AccessObject::Artifact {
             space,
             name,
             owner
@@ -211,8 +214,8 @@ proptest! {
         rules in some_rules(), denial in pattern(), who in star_word(), agent in agent(), object in object(),
     ) {
         let mut stricter = rules.clone();
-        let agents: Glob = who.parse().unwrap();
-        stricter.entries.push(Entry { agents: agents.clone(), can_access: vec![], cannot_access: vec![denial.clone()] });
+        let agents: NameGlob = who.parse().unwrap();
+        stricter.entries.push(AccessRule { agents: agents.clone(), can_access: vec![], cannot_access: vec![denial.clone()] });
         let (before, after) = (allowed(&rules, agent, object), allowed(&stricter, agent, object));
         prop_assert!(before || !after);
         if agents.names(agent) && denial.covers(object, agent.owner) {
@@ -225,7 +228,7 @@ proptest! {
         rules in some_rules(), grant in pattern(), who in star_word(), agent in agent(), object in object(),
     ) {
         let mut wider = rules.clone();
-        wider.entries.push(Entry { agents: who.parse().unwrap(), can_access: vec![grant], cannot_access: vec![] });
+        wider.entries.push(AccessRule { agents: who.parse().unwrap(), can_access: vec![grant], cannot_access: vec![] });
         prop_assert!(!allowed(&rules, agent, object) || allowed(&wider, agent, object));
     }
 
@@ -238,9 +241,9 @@ proptest! {
 
     #[test]
     fn without_rules_an_agent_reaches_its_own_users_things_and_shared_agents(agent in agent(), object in object()) {
-        let reached = allowed(&Rules::default(), agent, object);
+        let reached = allowed(&AccessRuleSet::default(), agent, object);
         let own = agent.owner.is_some() && object.owner() == agent.owner;
-        let shared = matches!(object, Object::Agent(Agent { owner: None, .. }));
+        let shared = matches!(object, AccessObject::Agent(RuleAgent { owner: None, .. }));
         prop_assert_eq!(reached, (own || shared) && object.is_named());
     }
 }

@@ -8,37 +8,41 @@ fn start() -> Timestamp {
     "2026-01-01T00:00:00.000Z".parse().expect("a time")
 }
 
-fn terms(access_mode: AccessMode, seconds: u64) -> Terms {
-    Terms { access_mode, ttl: Duration::from_secs(seconds) }
+fn terms(access_mode: AccessMode, seconds: u64) -> LeaseTerms {
+    LeaseTerms { access_mode, ttl: Duration::from_secs(seconds) }
 }
 
-fn codes() -> impl Strategy<Value = ErrorCode> {
-    proptest::sample::select(ErrorCode::ALL.to_vec())
+fn codes() -> impl Strategy<Value = AwcpErrorCode> {
+    proptest::sample::select(AwcpErrorCode::ALL.to_vec())
 }
 
 fn modes() -> impl Strategy<Value = AccessMode> {
     prop_oneof![Just(AccessMode::Ro), Just(AccessMode::Rw)]
 }
 
-fn commands() -> impl Strategy<Value = Command> {
+fn commands() -> impl Strategy<Value = DelegationCommand> {
     let constraints = (proptest::option::of(modes()), proptest::option::of(0..200_u64)).prop_map(|(mode, most)| {
-        Command::Accept(RemoteConstraints { accepted_access_mode: mode, max_ttl_seconds: most, sandbox_profile: None })
+        DelegationCommand::Accept(RemoteConstraints {
+            accepted_access_mode: mode,
+            max_ttl_seconds: most,
+            sandbox_profile: None,
+        })
     });
     prop_oneof![
-        3 => Just(Command::Invite),
+        3 => Just(DelegationCommand::Invite),
         3 => constraints,
-        3 => Just(Command::Start),
-        3 => Just(Command::Work),
-        1 => Just(Command::Complete),
-        1 => codes().prop_map(Command::Fail),
-        1 => Just(Command::Cancel),
-        2 => Just(Command::Tick),
+        3 => Just(DelegationCommand::Start),
+        3 => Just(DelegationCommand::Work),
+        1 => Just(DelegationCommand::Complete),
+        1 => codes().prop_map(DelegationCommand::Fail),
+        1 => Just(DelegationCommand::Cancel),
+        2 => Just(DelegationCommand::Tick),
     ]
 }
 
 /// How far a status is on the way.
-fn rank(status: Status) -> usize {
-    Status::ALL.iter().position(|&each| each == status).expect("every status is listed").min(5)
+fn rank(status: DelegationStatus) -> usize {
+    DelegationStatus::ALL.iter().position(|&each| each == status).expect("every status is listed").min(5)
 }
 
 proptest! {
@@ -51,11 +55,11 @@ proptest! {
     ) {
         let offered = terms(offered.0, offered.1);
         let mut now = start();
-        let mut state = State::new(offered, now);
+        let mut state = DelegationState::new(offered, now);
         for (command, later) in steps {
             now = now.plus(Duration::from_secs(later));
             let before = state;
-            let Ok(Transition { state: after, effects }) = state.step(&command, now) else { continue };
+            let Ok(DelegationTransition { state: after, effects }) = state.step(&command, now) else { continue };
             // Nothing comes after the end, and nothing goes backwards.
             prop_assert!(!before.status.has_ended());
             prop_assert!(rank(after.status) >= rank(before.status));
@@ -63,8 +67,8 @@ proptest! {
             prop_assert!(after.terms.ttl <= offered.ttl);
             prop_assert!(offered.access_mode == AccessMode::Rw || after.terms.access_mode == AccessMode::Ro);
             // An end is reported once; a lease is taken back exactly when it ends, first of all.
-            prop_assert_eq!(effects.contains(&Effect::Report), after.status.has_ended());
-            prop_assert_eq!(effects.first() == Some(&Effect::Revoke), after.status.has_ended() && before.is_lent());
+            prop_assert_eq!(effects.contains(&DelegationEffect::Report), after.status.has_ended());
+            prop_assert_eq!(effects.first() == Some(&DelegationEffect::Revoke), after.status.has_ended() && before.is_exported());
             // Nothing begins or goes on after the deadline.
             if now >= before.deadline && !after.status.has_ended() {
                 prop_assert!(false, "{command:?} at {now} went on to {after:?}");
@@ -74,8 +78,8 @@ proptest! {
         // However it stands, one tick after the deadline it is over.
         let late = state.deadline;
         if !state.status.has_ended() {
-            let ended = state.step(&Command::Tick, late).expect("a tick is always taken").state;
-            prop_assert_eq!(ended.status, Status::Expired);
+            let ended = state.step(&DelegationCommand::Tick, late).expect("a tick is always taken").state;
+            prop_assert_eq!(ended.status, DelegationStatus::Expired);
         }
     }
 }
@@ -83,19 +87,23 @@ proptest! {
 #[test]
 fn the_plain_way_to_the_end() {
     let now = start();
-    let mut state = State::new(terms(AccessMode::Rw, 60), now);
+    let mut state = DelegationState::new(terms(AccessMode::Rw, 60), now);
     let downgrade = RemoteConstraints {
         accepted_access_mode: Some(AccessMode::Ro),
         max_ttl_seconds: Some(30),
         sandbox_profile: None,
     };
     let way = [
-        (Command::Invite, Status::Invited, vec![]),
-        (Command::Accept(downgrade), Status::Accepted, vec![]),
-        (Command::Start, Status::Started, vec![]),
-        (Command::Work, Status::Running, vec![]),
-        (Command::Work, Status::Running, vec![]),
-        (Command::Complete, Status::Completed, vec![Effect::Revoke, Effect::Report]),
+        (DelegationCommand::Invite, DelegationStatus::Invited, vec![]),
+        (DelegationCommand::Accept(downgrade), DelegationStatus::Accepted, vec![]),
+        (DelegationCommand::Start, DelegationStatus::Started, vec![]),
+        (DelegationCommand::Work, DelegationStatus::Running, vec![]),
+        (DelegationCommand::Work, DelegationStatus::Running, vec![]),
+        (
+            DelegationCommand::Complete,
+            DelegationStatus::Completed,
+            vec![DelegationEffect::Revoke, DelegationEffect::Report],
+        ),
     ];
     for (command, status, effects) in way {
         let transition = state.step(&command, now).expect("in turn");
@@ -104,33 +112,67 @@ fn the_plain_way_to_the_end() {
     }
     assert_eq!(state.terms, terms(AccessMode::Ro, 30));
     assert_eq!(state.deadline, now.plus(Duration::from_secs(30)));
-    assert_eq!(state.step(&Command::Cancel, now), Err(Refusal::Ended(Status::Completed)));
+    assert_eq!(state.step(&DelegationCommand::Cancel, now), Err(DelegationRefusal::Ended(DelegationStatus::Completed)));
 }
 
 #[test]
 fn the_ends_and_what_they_do() {
     let now = start();
-    let running = State { status: Status::Running, ..State::new(terms(AccessMode::Rw, 60), now) };
-    let invited = State { status: Status::Invited, ..running };
-    let created = State { status: Status::Created, ..running };
+    let running =
+        DelegationState { status: DelegationStatus::Running, ..DelegationState::new(terms(AccessMode::Rw, 60), now) };
+    let invited = DelegationState { status: DelegationStatus::Invited, ..running };
+    let created = DelegationState { status: DelegationStatus::Created, ..running };
     let late = now.plus(Duration::from_secs(60));
-    let told = |code| vec![Effect::Revoke, Effect::Tell(code), Effect::Report];
+    let told = |code| vec![DelegationEffect::Revoke, DelegationEffect::Tell(code), DelegationEffect::Report];
     let table = [
-        (running, Command::Cancel, now, Status::Cancelled, told(ErrorCode::Cancelled)),
-        (running, Command::Tick, late, Status::Expired, told(ErrorCode::Expired)),
-        (running, Command::Work, late, Status::Expired, told(ErrorCode::Expired)),
-        (running, Command::Fail(ErrorCode::MountFailed), now, Status::Error, vec![Effect::Revoke, Effect::Report]),
-        (running, Command::Fail(ErrorCode::Expired), now, Status::Expired, vec![Effect::Revoke, Effect::Report]),
-        (running, Command::Complete, late, Status::Completed, vec![Effect::Revoke, Effect::Report]),
-        (invited, Command::Fail(ErrorCode::Declined), now, Status::Error, vec![Effect::Report]),
-        (invited, Command::Cancel, now, Status::Cancelled, vec![Effect::Tell(ErrorCode::Cancelled), Effect::Report]),
-        (created, Command::Cancel, now, Status::Cancelled, vec![Effect::Report]),
+        (running, DelegationCommand::Cancel, now, DelegationStatus::Cancelled, told(AwcpErrorCode::Cancelled)),
+        (running, DelegationCommand::Tick, late, DelegationStatus::Expired, told(AwcpErrorCode::Expired)),
+        (running, DelegationCommand::Work, late, DelegationStatus::Expired, told(AwcpErrorCode::Expired)),
+        (
+            running,
+            DelegationCommand::Fail(AwcpErrorCode::MountFailed),
+            now,
+            DelegationStatus::Error,
+            vec![DelegationEffect::Revoke, DelegationEffect::Report],
+        ),
+        (
+            running,
+            DelegationCommand::Fail(AwcpErrorCode::Expired),
+            now,
+            DelegationStatus::Expired,
+            vec![DelegationEffect::Revoke, DelegationEffect::Report],
+        ),
+        (
+            running,
+            DelegationCommand::Complete,
+            late,
+            DelegationStatus::Completed,
+            vec![DelegationEffect::Revoke, DelegationEffect::Report],
+        ),
+        (
+            invited,
+            DelegationCommand::Fail(AwcpErrorCode::Declined),
+            now,
+            DelegationStatus::Error,
+            vec![DelegationEffect::Report],
+        ),
+        (
+            invited,
+            DelegationCommand::Cancel,
+            now,
+            DelegationStatus::Cancelled,
+            vec![DelegationEffect::Tell(AwcpErrorCode::Cancelled), DelegationEffect::Report],
+        ),
+        (created, DelegationCommand::Cancel, now, DelegationStatus::Cancelled, vec![DelegationEffect::Report]),
     ];
     for (state, command, at, status, effects) in table {
         let transition = state.step(&command, at).expect("taken");
         assert_eq!((transition.state.status, transition.effects), (status, effects), "{command:?}");
     }
     let more = RemoteConstraints { accepted_access_mode: Some(AccessMode::Rw), ..RemoteConstraints::default() };
-    let ro = State { terms: terms(AccessMode::Ro, 60), ..invited };
-    assert_eq!(ro.step(&Command::Accept(more), now), Err(Refusal::BadTerms(BadTerms::MoreAccess)));
+    let ro = DelegationState { terms: terms(AccessMode::Ro, 60), ..invited };
+    assert_eq!(
+        ro.step(&DelegationCommand::Accept(more), now),
+        Err(DelegationRefusal::BadTerms(LeaseTermsError::MoreAccess))
+    );
 }

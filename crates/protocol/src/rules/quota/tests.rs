@@ -7,25 +7,28 @@ use proptest::prelude::*;
 use super::*;
 
 const NOON: Timestamp = Timestamp::from_millis(100 * MILLIS_PER_DAY + MILLIS_PER_DAY / 2);
-const DAY: Day = Day(100);
+const DAY: UtcDay = UtcDay(100);
 
-fn line(limits: Limits) -> Line {
-    Line { limits, account: Account::new(DAY) }
+fn line(limits: QuotaLimits) -> QuotaLine {
+    QuotaLine { limits, account: QuotaAccount::new(DAY) }
 }
 
 fn spend(calls: u64, tokens: u64, micro_usd: u64) -> Spend {
     Spend { calls, tokens, micro_usd }
 }
 
-fn tokens(limit: u64) -> Limits {
-    Limits { tokens: Some(limit), ..Limits::default() }
+fn tokens(limit: u64) -> QuotaLimits {
+    QuotaLimits { tokens: Some(limit), ..QuotaLimits::default() }
 }
 
-fn budget(tokens: u64) -> Request {
-    Request { budget: Budget { tokens: Some(tokens), micro_usd: None }, ..Request::default() }
+fn budget(tokens: u64) -> ReservationRequest {
+    ReservationRequest {
+        budget: QuotaBudget { tokens: Some(tokens), micro_usd: None },
+        ..ReservationRequest::default()
+    }
 }
 
-fn with(mut lines: Vec<Line>, accounts: &[Account]) -> Vec<Line> {
+fn with(mut lines: Vec<QuotaLine>, accounts: &[QuotaAccount]) -> Vec<QuotaLine> {
     for (line, account) in lines.iter_mut().zip(accounts) {
         line.account = *account;
     }
@@ -34,50 +37,50 @@ fn with(mut lines: Vec<Line>, accounts: &[Account]) -> Vec<Line> {
 
 #[test]
 fn a_call_is_set_aside_and_settled_in_every_quota() {
-    let limits = Limits { calls: Some(2), tokens: Some(15_000), micro_usd: Some(1_000_000) };
-    let lines = vec![line(limits), line(Limits::default())];
-    let Reserved { accounts, reservation } = reserve(&lines, Request::default(), NOON).unwrap();
+    let limits = QuotaLimits { calls: Some(2), tokens: Some(15_000), micro_usd: Some(1_000_000) };
+    let lines = vec![line(limits), line(QuotaLimits::default())];
+    let ReservationResult { accounts, reservation } = reserve(&lines, ReservationRequest::default(), NOON).unwrap();
     let held = spend(1, 10_000, 100_000);
-    assert_eq!(reservation, Reservation { day: DAY, held, request: Request::default() });
-    let expected = Account { day: DAY, spent: Spend::default(), held };
+    assert_eq!(reservation, QuotaReservation { day: DAY, held, request: ReservationRequest::default() });
+    let expected = QuotaAccount { day: DAY, spent: Spend::default(), held };
     assert_eq!(accounts, [expected, expected]);
 
     let lines = with(lines, &accounts);
     let (after, verdict) = report(&lines, reservation, spend(0, 9_000, 20_000));
-    assert_eq!(verdict, Verdict::Continue);
+    assert_eq!(verdict, QuotaVerdict::Continue);
     assert_eq!(after.reservation.held, spend(1, 15_000, 120_000), "a step ahead, but no further than the limit");
 
     let lines = with(lines, &after.accounts);
     let accounts = settle(&lines, after.reservation, spend(1, 9_500, 50_000));
-    let expected = Account { day: DAY, spent: spend(1, 9_500, 50_000), held: Spend::default() };
+    let expected = QuotaAccount { day: DAY, spent: spend(1, 9_500, 50_000), held: Spend::default() };
     assert_eq!(accounts, [expected, expected]);
 }
 
 #[test]
 fn the_first_call_too_many_is_told_when_to_come_back() {
-    let lines = vec![line(Limits::default()), line(Limits { calls: Some(1), ..Limits::default() })];
-    let first = reserve(&lines, Request::default(), NOON).unwrap();
+    let lines = vec![line(QuotaLimits::default()), line(QuotaLimits { calls: Some(1), ..QuotaLimits::default() })];
+    let first = reserve(&lines, ReservationRequest::default(), NOON).unwrap();
     let lines = with(lines, &first.accounts);
-    let exceeded = Exceeded {
-        measure: Measure::Calls,
+    let exceeded = ExceededLimit {
+        measure: QuotaMeasure::Calls,
         line: Some(1),
         limit: 1,
         spent: 0,
         held: 1,
         resets_at: Timestamp::from_millis(101 * MILLIS_PER_DAY),
     };
-    assert_eq!(reserve(&lines, Request::default(), NOON), Err(exceeded));
+    assert_eq!(reserve(&lines, ReservationRequest::default(), NOON), Err(exceeded));
     let lines = with(lines.clone(), &settle(&lines, first.reservation, spend(1, 0, 0)));
-    let exceeded = Exceeded { spent: 1, held: 0, ..exceeded };
-    assert_eq!(reserve(&lines, Request::default(), NOON), Err(exceeded));
+    let exceeded = ExceededLimit { spent: 1, held: 0, ..exceeded };
+    assert_eq!(reserve(&lines, ReservationRequest::default(), NOON), Err(exceeded));
     assert_eq!(
         exceeded.to_string(),
         "The quota is 1 calls a day, and 1 calls are spent. Wait until 1970-04-12T00:00:00.000Z, or ask an owner for more."
     );
-    let tomorrow = reserve(&lines, Request::default(), Day(101).begins_at()).unwrap();
+    let tomorrow = reserve(&lines, ReservationRequest::default(), UtcDay(101).begins_at()).unwrap();
     let held = spend(1, 0, 0);
-    assert_eq!(tomorrow.accounts, [Account { held, ..Account::new(Day(101)) }; 2]);
-    let yesterday = reserve(&lines, Request::default(), Timestamp::from_millis(0));
+    assert_eq!(tomorrow.accounts, [QuotaAccount { held, ..QuotaAccount::new(UtcDay(101)) }; 2]);
+    let yesterday = reserve(&lines, ReservationRequest::default(), Timestamp::from_millis(0));
     assert_eq!(yesterday, Err(exceeded), "a clock that was set back opens no day that is over");
 }
 
@@ -89,7 +92,7 @@ fn a_refusal_changes_nothing_and_a_release_gives_everything_back() {
     let reserved = reserve(&lines, budget(50), NOON).unwrap();
     let held = with(lines, &reserved.accounts);
     assert!(reserve(&held, budget(1), NOON).is_err());
-    assert_eq!(settle(&held, reserved.reservation, Spend::default()), [Account::new(DAY); 2]);
+    assert_eq!(settle(&held, reserved.reservation, Spend::default()), [QuotaAccount::new(DAY); 2]);
 }
 
 #[test]
@@ -97,26 +100,26 @@ fn a_run_stops_at_its_own_budget_or_when_nothing_is_left() {
     let lines = vec![line(tokens(1_000))];
     let mine = reserve(&lines, budget(100), NOON).unwrap();
     let lines = with(lines, &mine.accounts);
-    assert_eq!(report(&lines, mine.reservation, spend(0, 100, 0)), (mine.clone(), Verdict::Continue));
-    let over = Exceeded {
-        measure: Measure::Tokens,
+    assert_eq!(report(&lines, mine.reservation, spend(0, 100, 0)), (mine.clone(), QuotaVerdict::Continue));
+    let over = ExceededLimit {
+        measure: QuotaMeasure::Tokens,
         line: None,
         limit: 100,
         spent: 101,
         held: 0,
-        resets_at: Day(101).begins_at(),
+        resets_at: UtcDay(101).begins_at(),
     };
-    assert_eq!(report(&lines, mine.reservation, spend(0, 101, 0)), (mine, Verdict::Stop(over)));
+    assert_eq!(report(&lines, mine.reservation, spend(0, 101, 0)), (mine, QuotaVerdict::Stop(over)));
     assert_eq!(over.to_string(), "The run may use 100 tokens and has used 101 tokens. Give it a larger budget.");
 
-    let open = reserve(&lines, Request::default(), NOON).unwrap();
+    let open = reserve(&lines, ReservationRequest::default(), NOON).unwrap();
     assert_eq!(open.reservation.held.tokens, 900, "what is left");
     let lines = with(lines, &open.accounts);
     let (after, verdict) = report(&lines, open.reservation, spend(0, 900, 5));
-    assert_eq!((after.reservation, verdict), (open.reservation, Verdict::Continue));
+    assert_eq!((after.reservation, verdict), (open.reservation, QuotaVerdict::Continue));
     let (_, verdict) = report(&lines, open.reservation, spend(0, 901, 5));
-    let left = Exceeded { line: Some(0), limit: 1_000, spent: 0, held: 1_000, ..over };
-    assert_eq!(verdict, Verdict::Stop(left));
+    let left = ExceededLimit { line: Some(0), limit: 1_000, spent: 0, held: 1_000, ..over };
+    assert_eq!(verdict, QuotaVerdict::Stop(left));
 }
 
 #[test]
@@ -125,36 +128,36 @@ fn a_late_report_shows_the_truth_and_lets_nothing_new_begin() {
     let run = reserve(&lines, budget(80), NOON).unwrap();
     let lines = with(lines, &run.accounts);
     let accounts = settle(&lines, run.reservation, spend(1, 500, 0));
-    assert_eq!(accounts, [Account { spent: spend(1, 500, 0), ..Account::new(DAY) }]);
-    assert!(reserve(&with(lines, &accounts), Request::default(), NOON).is_err());
+    assert_eq!(accounts, [QuotaAccount { spent: spend(1, 500, 0), ..QuotaAccount::new(DAY) }]);
+    assert!(reserve(&with(lines, &accounts), ReservationRequest::default(), NOON).is_err());
 }
 
 #[test]
 fn what_ends_after_midnight_leaves_the_new_day_alone() {
     let lines = vec![line(tokens(100))];
-    let run = reserve(&lines, Request::default(), NOON).unwrap();
-    let rolled = vec![Line { limits: tokens(100), account: Account::new(Day(101)) }];
-    assert_eq!(settle(&rolled, run.reservation, spend(1, 90, 0)), [Account::new(Day(101))]);
+    let run = reserve(&lines, ReservationRequest::default(), NOON).unwrap();
+    let rolled = vec![QuotaLine { limits: tokens(100), account: QuotaAccount::new(UtcDay(101)) }];
+    assert_eq!(settle(&rolled, run.reservation, spend(1, 90, 0)), [QuotaAccount::new(UtcDay(101))]);
     let (after, verdict) = report(&rolled, run.reservation, spend(0, 100, 0));
-    assert_eq!((after.accounts, verdict), (vec![Account::new(Day(101))], Verdict::Continue));
-    assert!(matches!(report(&rolled, run.reservation, spend(0, 101, 0)).1, Verdict::Stop(_)));
+    assert_eq!((after.accounts, verdict), (vec![QuotaAccount::new(UtcDay(101))], QuotaVerdict::Continue));
+    assert!(matches!(report(&rolled, run.reservation, spend(0, 101, 0)).1, QuotaVerdict::Stop(_)));
 }
 
 #[test]
 fn ten_thousand_calls_of_64_callers_against_a_thousand() {
-    let account = Mutex::new(Account::new(DAY));
+    let account = Mutex::new(QuotaAccount::new(DAY));
     let (passed, left) = (AtomicUsize::new(0), AtomicUsize::new(10_000));
-    let limits = Limits { calls: Some(1_000), tokens: Some(1_000_000), micro_usd: None };
+    let limits = QuotaLimits { calls: Some(1_000), tokens: Some(1_000_000), micro_usd: None };
     let call = || {
         let reservation = {
             let mut account = account.lock().unwrap();
-            let Ok(reserved) = reserve(&[Line { limits, account: *account }], budget(1_000), NOON) else { return };
+            let Ok(reserved) = reserve(&[QuotaLine { limits, account: *account }], budget(1_000), NOON) else { return };
             *account = reserved.accounts[0];
             reserved.reservation
         };
         passed.fetch_add(1, Ordering::Relaxed);
         let mut account = account.lock().unwrap();
-        *account = settle(&[Line { limits, account: *account }], reservation, spend(1, 7, 3))[0];
+        *account = settle(&[QuotaLine { limits, account: *account }], reservation, spend(1, 7, 3))[0];
     };
     std::thread::scope(|scope| {
         for _ in 0..64 {
@@ -168,7 +171,7 @@ fn ten_thousand_calls_of_64_callers_against_a_thousand() {
     // A caller may find all tokens held for a moment, but there is room for a thousand budgets at once.
     assert_eq!(passed.into_inner(), 1_000);
     let spent = spend(1_000, 7_000, 3_000);
-    assert_eq!(account.into_inner().unwrap(), Account { spent, ..Account::new(DAY) });
+    assert_eq!(account.into_inner().unwrap(), QuotaAccount { spent, ..QuotaAccount::new(DAY) });
 }
 
 #[test]
@@ -206,7 +209,7 @@ fn costs_are_read_to_the_millionth_and_rounded_up() {
 
 /// What a random run does next.
 #[derive(Debug, Clone)]
-enum Act {
+enum QuotaAct {
     Reserve {
         quotas: Vec<bool>,
         budget: Option<u64>,
@@ -224,41 +227,41 @@ enum Act {
 }
 
 #[derive(Debug, Clone)]
-struct Running {
+struct RunningReservation {
     quotas: Vec<usize>,
-    reservation: Reservation,
+    reservation: QuotaReservation,
     used: Spend,
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = QuotaAct> {
     let quotas = proptest::collection::vec(any::<bool>(), 3);
     prop_oneof![
         6 => (quotas, proptest::option::of(0..400_u64), 1..200_u64)
-            .prop_map(|(quotas, budget, step)| Act::Reserve { quotas, budget, step }),
-        6 => (0..8_usize, 0..=100_u64).prop_map(|(run, share)| Act::Report { run, share }),
-        4 => (0..8_usize).prop_map(|run| Act::Settle { run }),
-        1 => Just(Act::Midnight),
+            .prop_map(|(quotas, budget, step)| QuotaAct::Reserve { quotas, budget, step }),
+        6 => (0..8_usize, 0..=100_u64).prop_map(|(run, share)| QuotaAct::Report { run, share }),
+        4 => (0..8_usize).prop_map(|run| QuotaAct::Settle { run }),
+        1 => Just(QuotaAct::Midnight),
     ]
 }
 
-fn limits() -> impl Strategy<Value = Limits> {
+fn limits() -> impl Strategy<Value = QuotaLimits> {
     let some = |most: u64| proptest::option::of(0..most);
-    (some(12), some(1_000), some(1_000)).prop_map(|(calls, tokens, micro_usd)| Limits { calls, tokens, micro_usd })
+    (some(12), some(1_000), some(1_000)).prop_map(|(calls, tokens, micro_usd)| QuotaLimits { calls, tokens, micro_usd })
 }
 
 /// The books of three quotas: an account for each and every day.
-struct Books {
-    limits: Vec<Limits>,
-    accounts: Vec<std::collections::BTreeMap<Day, Account>>,
+struct QuotaBooks {
+    limits: Vec<QuotaLimits>,
+    accounts: Vec<std::collections::BTreeMap<UtcDay, QuotaAccount>>,
 }
 
-impl Books {
-    fn lines(&self, quotas: &[usize], day: Day) -> Vec<Line> {
-        let account = |quota: usize| self.accounts[quota].get(&day).copied().unwrap_or_else(|| Account::new(day));
-        quotas.iter().map(|quota| Line { limits: self.limits[*quota], account: account(*quota) }).collect()
+impl QuotaBooks {
+    fn lines(&self, quotas: &[usize], day: UtcDay) -> Vec<QuotaLine> {
+        let account = |quota: usize| self.accounts[quota].get(&day).copied().unwrap_or_else(|| QuotaAccount::new(day));
+        quotas.iter().map(|quota| QuotaLine { limits: self.limits[*quota], account: account(*quota) }).collect()
     }
 
-    fn put(&mut self, quotas: &[usize], accounts: &[Account]) {
+    fn put(&mut self, quotas: &[usize], accounts: &[QuotaAccount]) {
         for (quota, account) in quotas.iter().zip(accounts) {
             self.accounts[*quota].insert(account.day, *account);
         }
@@ -271,25 +274,25 @@ proptest! {
         limits in proptest::collection::vec(limits(), 3),
         acts in proptest::collection::vec(act(), 1..120),
     ) {
-        let mut books = Books { limits, accounts: vec![Default::default(); 3] };
-        let mut running: Vec<Running> = Vec::new();
+        let mut books = QuotaBooks { limits, accounts: vec![Default::default(); 3] };
+        let mut running: Vec<RunningReservation> = Vec::new();
         let mut today = DAY;
         for act in acts {
             match act {
-                Act::Midnight => today = Day(today.0 + 1),
-                Act::Reserve { quotas, budget, step } => {
+                QuotaAct::Midnight => today = UtcDay(today.0 + 1),
+                QuotaAct::Reserve { quotas, budget, step } => {
                     let quotas: Vec<usize> = (0..3).filter(|quota| quotas[*quota]).collect();
-                    let of = |amount| Budget { tokens: amount, micro_usd: amount };
-                    let request = Request { budget: of(budget), step: of(Some(step)) };
+                    let of = |amount| QuotaBudget { tokens: amount, micro_usd: amount };
+                    let request = ReservationRequest { budget: of(budget), step: of(Some(step)) };
                     let lines = books.lines(&quotas, today);
                     if let Ok(reserved) = reserve(&lines, request, today.begins_at()) {
                         books.put(&quotas, &reserved.accounts);
-                        running.push(Running { quotas, reservation: reserved.reservation, used: spend(1, 0, 0) });
+                        running.push(RunningReservation { quotas, reservation: reserved.reservation, used: spend(1, 0, 0) });
                     } else {
                         prop_assert!(!quotas.is_empty(), "without a quota everything passes");
                     }
                 }
-                Act::Report { run, share } => {
+                QuotaAct::Report { run, share } => {
                     let count = running.len().max(1);
                     let Some(run) = running.get_mut(run % count) else { continue };
                     for measure in METERED {
@@ -298,17 +301,17 @@ proptest! {
                     }
                     let lines = books.lines(&run.quotas, run.reservation.day);
                     let (reserved, verdict) = report(&lines, run.reservation, run.used);
-                    prop_assert_eq!(verdict, Verdict::Continue, "it used no more than it holds");
+                    prop_assert_eq!(verdict, QuotaVerdict::Continue, "it used no more than it holds");
                     run.reservation = reserved.reservation;
                     let quotas = run.quotas.clone();
                     books.put(&quotas, &reserved.accounts);
                 }
-                Act::Settle { run } if !running.is_empty() => {
+                QuotaAct::Settle { run } if !running.is_empty() => {
                     let run = running.remove(run % running.len());
                     let lines = books.lines(&run.quotas, run.reservation.day);
                     books.put(&run.quotas, &settle(&lines, run.reservation, run.used));
                 }
-                Act::Settle { .. } => {}
+                QuotaAct::Settle { .. } => {}
             }
             for (quota, accounts) in books.accounts.iter().enumerate() {
                 for (day, account) in accounts {
@@ -317,7 +320,7 @@ proptest! {
                         held = held.plus(run.reservation.held);
                     }
                     prop_assert_eq!(account.held, held, "what is held is what the runs hold");
-                    for measure in Measure::ALL {
+                    for measure in QuotaMeasure::ALL {
                         let taken = account.spent.of(measure) + account.held.of(measure);
                         prop_assert!(books.limits[quota].of(measure).is_none_or(|limit| taken <= limit));
                     }
@@ -330,25 +333,25 @@ proptest! {
     fn a_run_that_goes_over_stops_and_only_its_own_excess_passes_the_limit(
         limit in 1..1_000_u64, step in 1..200_u64, excess in 1..1_000_u64,
     ) {
-        let request = Request { step: Budget { tokens: Some(step), micro_usd: None }, ..Request::default() };
+        let request = ReservationRequest { step: QuotaBudget { tokens: Some(step), micro_usd: None }, ..ReservationRequest::default() };
         let lines = vec![line(tokens(limit))];
         let run = reserve(&lines, request, NOON).unwrap();
         let lines = with(lines, &run.accounts);
         let (after, verdict) = report(&lines, run.reservation, spend(0, limit + excess, 0));
-        prop_assert!(matches!(verdict, Verdict::Stop(_)));
+        prop_assert!(matches!(verdict, QuotaVerdict::Stop(_)));
         prop_assert_eq!(after.reservation.held.tokens, limit);
         let lines = with(lines, &after.accounts);
         let accounts = settle(&lines, after.reservation, spend(1, limit + excess, 0));
         let spent = spend(1, limit + excess, 0);
-        prop_assert_eq!(&accounts, &vec![Account { spent, ..Account::new(DAY) }]);
+        prop_assert_eq!(&accounts, &vec![QuotaAccount { spent, ..QuotaAccount::new(DAY) }]);
         prop_assert!(reserve(&with(lines, &accounts), request, NOON).is_err());
     }
 }
 
 #[test]
 fn what_is_left_is_the_least_of_budget_and_quotas() {
-    let open = Budget::default();
-    let reserved = reserve(&[], Request::default(), NOON).unwrap();
+    let open = QuotaBudget::default();
+    let reserved = reserve(&[], ReservationRequest::default(), NOON).unwrap();
     assert_eq!(left(&[], reserved.reservation, spend(1, 5, 5)), open, "nothing limits it");
 
     let reserved = reserve(&[], budget(1_000), NOON).unwrap();
@@ -360,14 +363,24 @@ fn what_is_left_is_the_least_of_budget_and_quotas() {
     for line in &mut lines {
         line.account.spent = spend(3, 29_500, 0);
     }
-    let reserved = reserve(&lines, Request::default(), NOON).unwrap();
+    let reserved = reserve(&lines, ReservationRequest::default(), NOON).unwrap();
     let lines = with(lines, &reserved.accounts);
-    assert_eq!(left(&lines, reserved.reservation, Spend::default()), Budget { tokens: Some(500), micro_usd: None });
-    assert_eq!(left(&lines, reserved.reservation, spend(1, 200, 9)), Budget { tokens: Some(300), micro_usd: None });
+    assert_eq!(
+        left(&lines, reserved.reservation, Spend::default()),
+        QuotaBudget { tokens: Some(500), micro_usd: None }
+    );
+    assert_eq!(
+        left(&lines, reserved.reservation, spend(1, 200, 9)),
+        QuotaBudget { tokens: Some(300), micro_usd: None }
+    );
 
     // Of a day that is over only what it holds is its own.
-    let tomorrow: Vec<Line> = lines.iter().map(|line| Line { account: Account::new(Day(101)), ..*line }).collect();
-    assert_eq!(left(&tomorrow, reserved.reservation, spend(1, 200, 9)), Budget { tokens: Some(300), micro_usd: None });
+    let tomorrow: Vec<QuotaLine> =
+        lines.iter().map(|line| QuotaLine { account: QuotaAccount::new(UtcDay(101)), ..*line }).collect();
+    assert_eq!(
+        left(&tomorrow, reserved.reservation, spend(1, 200, 9)),
+        QuotaBudget { tokens: Some(300), micro_usd: None }
+    );
 }
 
 proptest! {
@@ -381,16 +394,16 @@ proptest! {
     ) {
         let mut first = line(tokens(limit));
         first.account.spent = spend(1, spent.min(limit), 0);
-        let request = Request { budget: Budget { tokens: wanted, micro_usd: None }, ..Request::default() };
+        let request = ReservationRequest { budget: QuotaBudget { tokens: wanted, micro_usd: None }, ..ReservationRequest::default() };
         let Ok(reserved) = reserve(&[first], request, NOON) else { return Ok(()) };
         let lines = with(vec![first], &reserved.accounts);
         let (reported, verdict) = report(&lines, reserved.reservation, spend(1, used, 0));
-        if verdict != Verdict::Continue {
+        if verdict != QuotaVerdict::Continue {
             return Ok(());
         }
         let lines = with(lines, &reported.accounts);
         let left = left(&lines, reported.reservation, spend(1, used, 0)).tokens.unwrap();
-        let stops = |used| report(&lines, reported.reservation, spend(1, used, 0)).1 != Verdict::Continue;
+        let stops = |used| report(&lines, reported.reservation, spend(1, used, 0)).1 != QuotaVerdict::Continue;
         prop_assert!(!stops(used + left));
         prop_assert!(stops(used + left + 1));
     }

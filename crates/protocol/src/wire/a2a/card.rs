@@ -24,7 +24,7 @@ pub struct AgentCard {
     #[serde(default, alias = "documentation_url", skip_serializing_if = "Option::is_none")]
     pub documentation_url: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
-    pub capabilities: Capabilities,
+    pub capabilities: CardCapabilities,
     #[serde(
         default,
         alias = "security_schemes",
@@ -74,7 +74,7 @@ pub struct AgentProvider {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Capabilities {
+pub struct CardCapabilities {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streaming: Option<bool>,
     #[serde(default, alias = "push_notifications", skip_serializing_if = "Option::is_none")]

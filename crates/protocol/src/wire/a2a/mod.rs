@@ -11,33 +11,36 @@ mod error;
 mod event;
 #[cfg(feature = "grpc")]
 pub mod grpc;
-mod invalid;
+mod invalid_field;
+mod options;
 mod part;
 mod push;
 mod request;
 mod rpc;
 mod scheme;
-mod switches;
 mod task;
 pub mod v03;
 
 pub use card::{
-    AgentCard, AgentCardSignature, AgentExtension, AgentInterface, AgentProvider, AgentSkill, Capabilities,
+    AgentCard, AgentCardSignature, AgentExtension, AgentInterface, AgentProvider, AgentSkill, CardCapabilities,
     SecurityRequirement, SecurityScheme, StringList,
 };
 pub use error::{DOMAIN, ErrorInfo, Fault};
 pub use event::{ArtifactUpdate, StatusUpdate, StreamResponse};
-pub use invalid::Invalid;
-pub use part::{Content, Part};
-pub use push::{Authentication, PushConfig, PushConfigList};
+pub use invalid_field::InvalidField;
+pub use options::{A2aOptions, ExtensionOption};
+pub use part::{Part, PartContent};
+pub use push::{PushAuthenticationInfo, PushConfig, PushConfigList};
 pub use request::{
     CancelTask, DeletePushConfig, GetExtendedCard, GetPushConfig, GetTask, ListPushConfigs, ListTasks,
-    SendConfiguration, SendMessage, SendMessageResponse, Subscribe, TaskList,
+    SendConfiguration, SendMessage, SendMessageResponse, SubscribeToTask, TaskList,
 };
-pub use rpc::{Id, Method, Request, Response, RpcError};
-pub use scheme::{ApiKey, HttpAuth, MutualTls, OAuth2, OAuthFlow, OAuthFlows, OpenIdConnect, Scheme};
-pub use switches::{Extension, Switches};
-pub use task::{Artifact, Message, Role, Task, TaskState, TaskStatus};
+pub use rpc::{Method, RpcError, RpcId, RpcRequest, RpcResponse};
+pub use scheme::{
+    ApiKeyScheme, HttpAuthScheme, KnownScheme, MutualTlsScheme, OAuth2Scheme, OAuthFlow, OAuthFlows,
+    OpenIdConnectScheme,
+};
+pub use task::{A2aRole, Artifact, Message, Task, TaskState, TaskStatus};
 
 use serde::{Deserialize, Deserializer};
 

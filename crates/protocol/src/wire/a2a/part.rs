@@ -9,14 +9,14 @@ use crate::{ArtifactId, Json};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    pub content: Content,
+    pub content: PartContent,
     pub filename: Option<String>,
     pub media_type: Option<String>,
     pub metadata: Option<Json>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content {
+pub enum PartContent {
     Text(String),
     /// Bytes, as the base64 that they came in.
     Raw(String),
@@ -33,44 +33,44 @@ const MEMBERS: &str = "one of `text`, `raw`, `url` and `data`";
 // === impl Part ===
 
 impl Part {
-    pub const fn new(content: Content) -> Self {
+    pub const fn new(content: PartContent) -> Self {
         Self { content, filename: None, media_type: None, metadata: None }
     }
 
     pub fn text(text: impl Into<String>) -> Self {
-        Self::new(Content::Text(text.into()))
+        Self::new(PartContent::Text(text.into()))
     }
 
     /// Whether its bytes, if it has some, can be had.
     pub fn is_whole(&self) -> bool {
         match &self.content {
-            Content::Raw(text) => base64::decode(text).is_some(),
-            Content::Text(_) | Content::Url(_) | Content::Data(_) => true,
+            PartContent::Raw(text) => base64::decode(text).is_some(),
+            PartContent::Text(_) | PartContent::Url(_) | PartContent::Data(_) => true,
         }
     }
 
     /// A file as it is.
     pub fn file(bytes: &[u8], filename: impl Into<String>, media_type: impl Into<String>) -> Self {
-        let content = Content::Raw(base64::encode(bytes));
+        let content = PartContent::Raw(base64::encode(bytes));
         Self { content, filename: Some(filename.into()), media_type: Some(media_type.into()), metadata: None }
     }
 
     /// A file that is an artifact of the run's workspace: the device fetches it.
     pub fn artifact(id: ArtifactId, filename: impl Into<String>, media_type: impl Into<String>) -> Self {
-        let content = Content::Url(format!("{ARTIFACT_SCHEME}{id}"));
+        let content = PartContent::Url(format!("{ARTIFACT_SCHEME}{id}"));
         Self { content, filename: Some(filename.into()), media_type: Some(media_type.into()), metadata: None }
     }
 
     /// The artifact that this part is, if it is one.
     pub fn as_artifact(&self) -> Option<ArtifactId> {
         match &self.content {
-            Content::Url(url) => url.strip_prefix(ARTIFACT_SCHEME)?.parse().ok(),
-            Content::Text(_) | Content::Raw(_) | Content::Data(_) => None,
+            PartContent::Url(url) => url.strip_prefix(ARTIFACT_SCHEME)?.parse().ok(),
+            PartContent::Text(_) | PartContent::Raw(_) | PartContent::Data(_) => None,
         }
     }
 
     pub fn data(data: Json) -> Self {
-        Self { media_type: Some("application/json".to_owned()), ..Self::new(Content::Data(data)) }
+        Self { media_type: Some("application/json".to_owned()), ..Self::new(PartContent::Data(data)) }
     }
 }
 
@@ -88,10 +88,10 @@ impl<'de> Deserialize<'de> for Part {
                 let (mut content, mut filename, mut media_type, mut metadata) = (None, None, None, None);
                 while let Some(name) = map.next_key::<String>()? {
                     let given = match name.as_str() {
-                        "text" => map.next_value::<Option<String>>()?.map(Content::Text),
-                        "raw" => map.next_value::<Option<String>>()?.map(Content::Raw),
-                        "url" => map.next_value::<Option<String>>()?.map(Content::Url),
-                        "data" => Some(Content::Data(map.next_value()?)),
+                        "text" => map.next_value::<Option<String>>()?.map(PartContent::Text),
+                        "raw" => map.next_value::<Option<String>>()?.map(PartContent::Raw),
+                        "url" => map.next_value::<Option<String>>()?.map(PartContent::Url),
+                        "data" => Some(PartContent::Data(map.next_value()?)),
                         "filename" => {
                             filename = map.next_value()?;
                             None
@@ -126,10 +126,10 @@ impl Serialize for Part {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         match &self.content {
-            Content::Text(text) => map.serialize_entry("text", text)?,
-            Content::Raw(base64) => map.serialize_entry("raw", base64)?,
-            Content::Url(url) => map.serialize_entry("url", url)?,
-            Content::Data(data) => map.serialize_entry("data", data)?,
+            PartContent::Text(text) => map.serialize_entry("text", text)?,
+            PartContent::Raw(base64) => map.serialize_entry("raw", base64)?,
+            PartContent::Url(url) => map.serialize_entry("url", url)?,
+            PartContent::Data(data) => map.serialize_entry("data", data)?,
         }
         if let Some(filename) = &self.filename {
             map.serialize_entry("filename", filename)?;

@@ -18,12 +18,12 @@ pub struct PushConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub authentication: Option<Authentication>,
+    pub authentication: Option<PushAuthenticationInfo>,
 }
 
 /// What the receiver wants to see in `Authorization`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Authentication {
+pub struct PushAuthenticationInfo {
     pub scheme: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<String>,

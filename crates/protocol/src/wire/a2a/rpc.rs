@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use crate::Json;
 
 /// A request's own name; the answer repeats it to the byte. Absent: nobody wants an answer.
-pub type Id = Option<Json>;
+pub type RpcId = Option<Json>;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
-pub struct Request {
+pub struct RpcRequest {
     pub jsonrpc: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Id,
+    pub id: RpcId,
     pub method: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Json>,
@@ -19,10 +19,10 @@ pub struct Request {
 
 /// Exactly one of the two is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Response {
+pub struct RpcResponse {
     pub jsonrpc: String,
     /// `null` where the request could not be read.
-    pub id: Id,
+    pub id: RpcId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

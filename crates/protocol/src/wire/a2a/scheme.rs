@@ -9,21 +9,21 @@ use crate::Json;
 
 /// One scheme of a known kind; as JSON, the member's name is the kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Scheme {
+pub enum KnownScheme {
     #[serde(rename = "apiKeySecurityScheme", alias = "api_key_security_scheme")]
-    ApiKey(ApiKey),
+    ApiKey(ApiKeyScheme),
     #[serde(rename = "httpAuthSecurityScheme", alias = "http_auth_security_scheme")]
-    HttpAuth(HttpAuth),
+    HttpAuth(HttpAuthScheme),
     #[serde(rename = "oauth2SecurityScheme", alias = "oauth2_security_scheme")]
-    OAuth2(Box<OAuth2>),
+    OAuth2(Box<OAuth2Scheme>),
     #[serde(rename = "openIdConnectSecurityScheme", alias = "open_id_connect_security_scheme")]
-    OpenIdConnect(OpenIdConnect),
+    OpenIdConnect(OpenIdConnectScheme),
     #[serde(rename = "mtlsSecurityScheme", alias = "mtls_security_scheme")]
-    MutualTls(MutualTls),
+    MutualTls(MutualTlsScheme),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ApiKey {
+pub struct ApiKeyScheme {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// `header`, `query` or `cookie`.
@@ -33,7 +33,7 @@ pub struct ApiKey {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HttpAuth {
+pub struct HttpAuthScheme {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     pub scheme: String,
@@ -42,7 +42,7 @@ pub struct HttpAuth {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OAuth2 {
+pub struct OAuth2Scheme {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     pub flows: OAuthFlows,
@@ -91,7 +91,7 @@ pub struct OAuthFlow {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenIdConnect {
+pub struct OpenIdConnectScheme {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     #[serde(alias = "open_id_connect_url")]
@@ -99,14 +99,14 @@ pub struct OpenIdConnect {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MutualTls {
+pub struct MutualTlsScheme {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
-// === impl Scheme ===
+// === impl KnownScheme ===
 
-impl Scheme {
+impl KnownScheme {
     /// The scheme, if it is of a kind that the standard knows and has what that kind needs. A card for several versions
     /// has members of the others beside it.
     pub fn of(scheme: &SecurityScheme) -> Option<Self> {
@@ -114,8 +114,8 @@ impl Scheme {
     }
 }
 
-impl From<Scheme> for SecurityScheme {
-    fn from(scheme: Scheme) -> Self {
+impl From<KnownScheme> for SecurityScheme {
+    fn from(scheme: KnownScheme) -> Self {
         Json::of(&scheme).parse().expect("a scheme is an object with one member")
     }
 }

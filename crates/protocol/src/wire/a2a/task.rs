@@ -6,7 +6,7 @@ use super::{Part, or_default};
 use crate::{Json, Timestamp};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Role {
+pub enum A2aRole {
     #[serde(rename = "ROLE_USER")]
     User,
     #[serde(rename = "ROLE_AGENT")]
@@ -18,7 +18,7 @@ pub enum Role {
 pub struct Message {
     #[serde(alias = "message_id")]
     pub message_id: String,
-    pub role: Role,
+    pub role: A2aRole,
     pub parts: Vec<Part>,
     #[serde(default, alias = "context_id", skip_serializing_if = "Option::is_none")]
     pub context_id: Option<String>,
@@ -94,7 +94,7 @@ pub struct Task {
 
 impl Message {
     /// One that says nothing but its parts.
-    pub const fn new(message_id: String, role: Role, parts: Vec<Part>) -> Self {
+    pub const fn new(message_id: String, role: A2aRole, parts: Vec<Part>) -> Self {
         Self {
             message_id,
             role,

@@ -70,7 +70,7 @@ fn a_card_has_no_empty_member() {
         provider: None,
         version: "1".to_owned(),
         documentation_url: None,
-        capabilities: Capabilities { streaming: Some(true), ..Capabilities::default() },
+        capabilities: CardCapabilities { streaming: Some(true), ..CardCapabilities::default() },
         security_schemes: [(
             "bearer".to_owned(),
             SecurityScheme::new("httpAuthSecurityScheme", Json::from_text(r#"{"scheme":"Bearer"}"#).unwrap()),

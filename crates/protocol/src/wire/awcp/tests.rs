@@ -9,7 +9,7 @@ fn json(text: &str) -> Json {
 #[test]
 fn a_start_reads_back_to_the_byte() {
     let text = r#"{"awcp":{"version":"1","type":"START","delegation_id":"d-1","lease":{"expires_at":"2026-01-01T00:00:00.000Z","access_mode":"rw"},"mount":{"transport":"sshfs","endpoint":{"host":"10.0.0.1","port":2022,"user":"lease","tunnel":{"url":"wss://hub/api/v1/tunnels/t","token":"secret"}},"export_locator":"x1","credential":{"type":"client_key"},"host_key":"ssh-ed25519 AAAA","mount_options":{"ro":1.0}}}}"#;
-    let message = Message::read(&json(text)).expect("a START");
+    let message = AwcpMessage::read(&json(text)).expect("a START");
     assert_eq!((message.kind(), message.delegation()), ("START", "d-1"));
     assert_eq!(message.data().get(), text);
     assert!(!format!("{message:?}").contains("secret"), "a token does not print");
@@ -19,47 +19,47 @@ fn a_start_reads_back_to_the_byte() {
 fn an_invite_of_a_stranger_has_defaults() {
     let text = r#"{"awcp":{"version":1,"type":"INVITE","delegation_id":"abc","x":[],"task":{"description":"d","prompt":"p"},
         "lease":{"ttl_seconds":60,"access_mode":"ro"},"workspace":{"export_name":"awcp/abc"}}}"#;
-    let Ok(Message::Invite(invite)) = Message::read(&json(text)) else { panic!("an INVITE") };
-    assert_eq!(invite.requirements, Requirements::default());
-    assert_eq!(invite.lease, Offer { ttl_seconds: 60, access_mode: AccessMode::Ro });
+    let Ok(AwcpMessage::Invite(invite)) = AwcpMessage::read(&json(text)) else { panic!("an INVITE") };
+    assert_eq!(invite.requirements, LeaseRequirements::default());
+    assert_eq!(invite.lease, LeaseOffer { ttl_seconds: 60, access_mode: AccessMode::Ro });
 }
 
 #[test]
 fn what_is_no_message_says_why() {
     let table = [
-        (r#"{"other":1}"#, Unreadable::NoAwcp),
-        (r#"[1]"#, Unreadable::NoAwcp),
-        (r#"{"awcp":{"version":"2","type":"DONE"}}"#, Unreadable::Version("2".to_owned())),
-        (r#"{"awcp":{"version":"1","type":"done"}}"#, Unreadable::Type("done".to_owned())),
+        (r#"{"other":1}"#, AwcpParseError::NoAwcp),
+        (r#"[1]"#, AwcpParseError::NoAwcp),
+        (r#"{"awcp":{"version":"2","type":"DONE"}}"#, AwcpParseError::Version("2".to_owned())),
+        (r#"{"awcp":{"version":"1","type":"done"}}"#, AwcpParseError::Type("done".to_owned())),
         (
             r#"{"awcp":{"version":"1","type":"DONE","delegation_id":"d"}}"#,
-            Unreadable::Invalid("missing field `final_summary` at line 1 column 49".to_owned()),
+            AwcpParseError::Invalid("missing field `final_summary` at line 1 column 49".to_owned()),
         ),
     ];
     for (text, why) in table {
-        assert_eq!(Message::read(&json(text)), Err(why), "{text}");
+        assert_eq!(AwcpMessage::read(&json(text)), Err(why), "{text}");
     }
 }
 
 #[test]
 fn one_message_is_found_among_the_parts() {
-    let error = Message::Error(Error {
+    let error = AwcpMessage::Error(AwcpError {
         delegation_id: "d".to_owned(),
-        code: ErrorCode::DepMissing,
+        code: AwcpErrorCode::DepMissing,
         message: "no sshfs".to_owned(),
         hint: "install it".to_owned(),
     });
     let parts = [a2a::Part::text("hello"), error.part(), a2a::Part::data(json("{}"))];
-    assert_eq!(Message::among(&parts), Ok(error.clone()));
-    assert_eq!(Message::among(&parts[..1]), Err(Unreadable::NoAwcp));
-    assert_eq!(Message::among(&[error.part(), error.part()]), Err(Unreadable::SeveralAwcp));
+    assert_eq!(AwcpMessage::among(&parts), Ok(error.clone()));
+    assert_eq!(AwcpMessage::among(&parts[..1]), Err(AwcpParseError::NoAwcp));
+    assert_eq!(AwcpMessage::among(&[error.part(), error.part()]), Err(AwcpParseError::SeveralAwcp));
 }
 
 #[test]
 fn every_code_reads_back_and_an_unknown_one_is_a_failed_task() {
-    for code in ErrorCode::ALL {
-        assert_eq!(Json::of(&code).parse::<ErrorCode>().expect("a code"), code);
+    for code in AwcpErrorCode::ALL {
+        assert_eq!(Json::of(&code).parse::<AwcpErrorCode>().expect("a code"), code);
         assert!(!code.hint().is_empty());
     }
-    assert_eq!(json("\"NEWER\"").parse::<ErrorCode>().expect("a code"), ErrorCode::TaskFailed);
+    assert_eq!(json("\"NEWER\"").parse::<AwcpErrorCode>().expect("a code"), AwcpErrorCode::TaskFailed);
 }

@@ -5,20 +5,20 @@ use serde::{Deserialize, Serialize};
 use crate::{
     EventKind, Json,
     wire::{
-        envelope::Object,
-        event::{Event, Repaired},
+        envelope::FrameObject,
+        event::{Event, SnapshotRepair},
     },
 };
 
 /// What one event says to somebody who watches.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Said {
-    Progress(Progress),
-    Message(Message),
+pub enum CallEvent {
+    Progress(CallProgress),
+    Message(CallMessage),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct CallProgress {
     /// What the agent is doing: a text.
     pub goal: Option<Json>,
     /// 0 to 1.
@@ -26,7 +26,7 @@ pub struct Progress {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Message {
+pub struct CallMessage {
     /// `chunk` (a piece of the answer), `thought`, `log`, `tool_call`, or what else happens to a run.
     pub kind: String,
     /// The text of a chunk, a thought or a log line.
@@ -38,16 +38,16 @@ pub struct Message {
 }
 
 /// What the event says. Being queued and being claimed is nobody's concern, and the end is shown with the result.
-pub fn said(event: &Event) -> Option<Said> {
+pub fn call_event(event: &Event) -> Option<CallEvent> {
     let (text, details) = match event.event_kind() {
-        Some(EventKind::TaskProgress) => return Some(Said::Progress(progress(&event.data))),
+        Some(EventKind::TaskProgress) => return Some(CallEvent::Progress(progress(&event.data))),
         Some(EventKind::TaskCreated | EventKind::TaskClaimed) => return None,
         Some(kind) if kind.is_terminal() => return None,
         Some(EventKind::TaskChunk | EventKind::TaskThought) => text(&event.data, "text"),
         Some(EventKind::TaskLog) => text(&event.data, "message"),
         Some(EventKind::SnapshotRepaired) => {
             // The run as it is now has its own place; here it matters what is missing.
-            let missing = event.data.parse().map(|Repaired { missing, .. }| Json::of(&missing));
+            let missing = event.data.parse().map(|SnapshotRepair { missing, .. }| Json::of(&missing));
             (None, Some(missing.unwrap_or_else(|_| Json::empty_object())))
         }
         _ => (None, Some(event.data.clone())),
@@ -56,24 +56,24 @@ pub fn said(event: &Event) -> Option<Said> {
         Some(EventKind::SnapshotRepaired) => "gap",
         _ => event.kind.strip_prefix("task.").unwrap_or(&event.kind),
     };
-    Some(Said::Message(Message { kind: kind.to_owned(), text, details }))
+    Some(CallEvent::Message(CallMessage { kind: kind.to_owned(), text, details }))
 }
 
-fn progress(data: &Json) -> Progress {
-    let object = Object::read("data", data.get()).ok();
+fn progress(data: &Json) -> CallProgress {
+    let object = FrameObject::read("data", data.get()).ok();
     let goal = object.as_ref().and_then(|object| raw(object, "message"));
     let percent = object.and_then(|object| object.optional::<f64>("percent").ok().flatten());
-    Progress { goal, progress: percent.map(|percent| percent / 100.0) }
+    CallProgress { goal, progress: percent.map(|percent| percent / 100.0) }
 }
 
 /// The text, and the whole where there is more than it.
 fn text(data: &Json, member: &str) -> (Option<Json>, Option<Json>) {
-    let text = Object::read("data", data.get()).ok().and_then(|object| raw(&object, member));
+    let text = FrameObject::read("data", data.get()).ok().and_then(|object| raw(&object, member));
     let whole = text.as_ref().is_some_and(|text| data.get() == format!(r#"{{"{member}":{}}}"#, text.get()));
     (text, (!whole).then(|| data.clone()))
 }
 
-fn raw(object: &Object<'_>, member: &str) -> Option<Json> {
+fn raw(object: &FrameObject<'_>, member: &str) -> Option<Json> {
     object.raw(member).and_then(|text| Json::from_text(text).ok())
 }
 
@@ -85,9 +85,9 @@ mod tests {
     fn shown(kind: &str, data: &str) -> Option<String> {
         let data = Json::from_text(data).unwrap();
         let event = Event { seq: 1, kind: kind.to_owned(), at: Timestamp::from_millis(0), data };
-        said(&event).map(|said| match said {
-            Said::Progress(progress) => format!("progress {}", Json::of(&progress).get()),
-            Said::Message(message) => format!("message {}", Json::of(&message).get()),
+        call_event(&event).map(|said| match said {
+            CallEvent::Progress(progress) => format!("progress {}", Json::of(&progress).get()),
+            CallEvent::Message(message) => format!("message {}", Json::of(&message).get()),
         })
     }
 

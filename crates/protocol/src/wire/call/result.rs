@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Json, Timestamp,
-    rules::run::Status,
-    wire::{envelope::Object, output::OutputLocation, run::Run},
+    rules::run::RunStatus,
+    wire::{envelope::FrameObject, output::OutputLocation, run::Run},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -24,8 +24,8 @@ pub enum CallStatus {
 pub struct CallResult {
     pub status: CallStatus,
     /// Of a completed call.
-    pub result: Option<Answer>,
-    pub stats: Stats,
+    pub result: Option<CallAnswer>,
+    pub stats: CallStats,
     /// Of a call that failed or was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Json>,
@@ -34,7 +34,7 @@ pub struct CallResult {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct CallAnswer {
     /// The answer as text: a JSON string.
     pub summary: Json,
     pub details: Option<Json>,
@@ -47,7 +47,7 @@ pub struct Answer {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stats {
+pub struct CallStats {
     /// From the claim to the end, or to now.
     pub duration_ms: u64,
     /// As the agent reported it; null when it did not.
@@ -58,14 +58,14 @@ pub struct Stats {
 
 /// The data of the frame that ends a watch well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Completed {
-    pub result: Option<Answer>,
-    pub stats: Stats,
+pub struct CallCompletedData {
+    pub result: Option<CallAnswer>,
+    pub stats: CallStats,
 }
 
 /// The data of the frame that ends a watch otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed {
+pub struct CallFailedData {
     /// What happened, as a text.
     pub error: Json,
     pub code: String,
@@ -73,14 +73,14 @@ pub struct Failed {
 
 // === impl CallStatus ===
 
-impl From<Status> for CallStatus {
-    fn from(status: Status) -> Self {
+impl From<RunStatus> for CallStatus {
+    fn from(status: RunStatus) -> Self {
         match status {
-            Status::Pending => Self::Started,
-            Status::Running => Self::Running,
-            Status::Completed => Self::Completed,
-            Status::Failed => Self::Failed,
-            Status::Cancelled => Self::Cancelled,
+            RunStatus::Pending => Self::Started,
+            RunStatus::Running => Self::Running,
+            RunStatus::Completed => Self::Completed,
+            RunStatus::Failed => Self::Failed,
+            RunStatus::Cancelled => Self::Cancelled,
         }
     }
 }
@@ -93,20 +93,22 @@ impl CallResult {
         let status = CallStatus::from(run.status);
         let (result, failed) = match status {
             CallStatus::Started | CallStatus::Running => (None, None),
-            CallStatus::Completed => (run.task_result.as_ref().map(Answer::of), None),
-            CallStatus::Failed | CallStatus::Cancelled => (None, Some(Failed::of(status, run.task_result.as_ref()))),
+            CallStatus::Completed => (run.task_result.as_ref().map(CallAnswer::of), None),
+            CallStatus::Failed | CallStatus::Cancelled => {
+                (None, Some(CallFailedData::of(status, run.task_result.as_ref())))
+            }
         };
         let (error, code) = failed.map(|failed| (failed.error, failed.code)).unzip();
-        Self { status, result, stats: Stats::of(run, now), error, code }
+        Self { status, result, stats: CallStats::of(run, now), error, code }
     }
 }
 
-// === impl Answer ===
+// === impl CallAnswer ===
 
-impl Answer {
+impl CallAnswer {
     /// `text` is the summary. An output without one is shown as details.
     fn of(output: &Json) -> Self {
-        let object = Object::read("output", output.get()).ok();
+        let object = FrameObject::read("output", output.get()).ok();
         let member = |name: &str| object.as_ref().and_then(|object| object.raw(name)).and_then(json);
         let refs = member("artifact_refs").filter(|refs| refs.get() != "[]");
         let full_output = OutputLocation::of(output);
@@ -117,11 +119,11 @@ impl Answer {
     }
 }
 
-// === impl Failed ===
+// === impl CallFailedData ===
 
-impl Failed {
+impl CallFailedData {
     fn of(status: CallStatus, result: Option<&Json>) -> Self {
-        let object = result.and_then(|result| Object::read("result", result.get()).ok());
+        let object = result.and_then(|result| FrameObject::read("result", result.get()).ok());
         let text = |name: &str| {
             object.as_ref().and_then(|object| object.raw(name)).filter(|text| text.starts_with('"')).and_then(json)
         };
@@ -137,13 +139,13 @@ impl Failed {
     }
 }
 
-// === impl Stats ===
+// === impl CallStats ===
 
-impl Stats {
+impl CallStats {
     fn of(run: &Run, now: Timestamp) -> Self {
         let ended = run.ended_at.unwrap_or(now);
         let duration = run.claimed_at.map(|claimed| ended.since(claimed)).unwrap_or_default();
-        let usage = run.usage.as_ref().and_then(|usage| Object::read("usage", usage.get()).ok());
+        let usage = run.usage.as_ref().and_then(|usage| FrameObject::read("usage", usage.get()).ok());
         let number = |name: &str| {
             let text = usage.as_ref().and_then(|usage| usage.raw(name))?;
             json(text).filter(|_| text.starts_with(|first: char| first.is_ascii_digit() || first == '-'))

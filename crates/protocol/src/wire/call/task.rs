@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, CallId, CallRequest, CallResult, CallStatus, Stats, given};
+use super::{CallAnswer, CallId, CallRequest, CallResult, CallStats, CallStatus, given};
 use crate::{
     Json, Timestamp,
     wire::{
@@ -13,10 +13,10 @@ use crate::{
 
 /// `POST /api/a2a/v1/tasks`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskRequest {
+pub struct CallTaskRequest {
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub header: Option<Json>,
-    pub task: TaskBody,
+    pub task: CallTaskBody,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub context: Option<Json>,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub struct TaskRequest {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskBody {
+pub struct CallTaskBody {
     pub description: String,
     /// The agent must have all of them, each as a skill or a capability.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,25 +45,25 @@ pub struct TaskBody {
 
 /// The header that a task gets when it came without one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskHeader {
+pub struct CallTaskHeader {
     pub message_id: String,
     pub timestamp: Timestamp,
 }
 
 /// The answer to `POST /api/a2a/v1/tasks`, and `GET /api/a2a/v1/tasks/{id}`: what was sent, and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Task {
+pub struct CallTask {
     pub header: Json,
-    pub task: TaskState,
+    pub task: CallTaskState,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub context: Option<Json>,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Answer>,
+    pub result: Option<CallAnswer>,
     /// Of a task that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stats: Option<Stats>,
+    pub stats: Option<CallStats>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ pub struct Task {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskState {
+pub struct CallTaskState {
     pub id: CallId,
     pub status: CallStatus,
     pub description: String,
@@ -104,8 +104,8 @@ impl From<CallRequest> for CallInput {
     }
 }
 
-impl From<TaskRequest> for CallInput {
-    fn from(request: TaskRequest) -> Self {
+impl From<CallTaskRequest> for CallInput {
+    fn from(request: CallTaskRequest) -> Self {
         Self {
             text: request.task.description,
             context: request.context,
@@ -123,11 +123,11 @@ impl From<CallInput> for CallRequest {
     }
 }
 
-impl From<CallInput> for TaskRequest {
+impl From<CallInput> for CallTaskRequest {
     fn from(input: CallInput) -> Self {
         Self {
             header: input.header,
-            task: TaskBody { description: input.text, capabilities_required: input.capabilities_required },
+            task: CallTaskBody { description: input.text, capabilities_required: input.capabilities_required },
             context: input.context,
             capabilities: input.capabilities,
             ..Self::default()
@@ -135,9 +135,9 @@ impl From<CallInput> for TaskRequest {
     }
 }
 
-// === impl Task ===
+// === impl CallTask ===
 
-impl Task {
+impl CallTask {
     /// The run in the header/task form. A run that was made otherwise has what its input says.
     pub fn of(run: &Run, now: Timestamp) -> Self {
         let input = run.input.parse::<CallInput>().unwrap_or_else(|_| CallInput {
@@ -146,10 +146,10 @@ impl Task {
         });
         let result = CallResult::of(run, now);
         let id = CallId::of(run.task_run_id);
-        let made = || Json::of(&TaskHeader { message_id: id.to_string(), timestamp: run.created_at });
+        let made = || Json::of(&CallTaskHeader { message_id: id.to_string(), timestamp: run.created_at });
         Self {
             header: input.header.filter(Json::is_object).unwrap_or_else(made),
-            task: TaskState {
+            task: CallTaskState {
                 id,
                 status: result.status,
                 description: input.text,

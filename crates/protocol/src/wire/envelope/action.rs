@@ -6,30 +6,30 @@ use crate::{
     ChannelId, ConversationId, Json, RunId, Secret,
     wire::{
         channel::PeerRole,
-        envelope::{Envelope, FrameError, FrameType, Object},
-        runtime::Extension,
+        envelope::{Envelope, FrameError, FrameObject, FrameType},
+        runtime::DeclaredExtension,
     },
 };
 
 /// A member that is left out when there is nothing to say.
-trait Absent {
+trait OptionalMember {
     fn is_absent(&self) -> bool {
         false
     }
 }
 
-impl<T> Absent for Option<T> {
+impl<T> OptionalMember for Option<T> {
     fn is_absent(&self) -> bool {
         self.is_none()
     }
 }
 
-impl Absent for i64 {}
-impl Absent for bool {}
-impl Absent for String {}
-impl Absent for Json {}
-impl Absent for RunId {}
-impl Absent for ChannelId {}
+impl OptionalMember for i64 {}
+impl OptionalMember for bool {}
+impl OptionalMember for String {}
+impl OptionalMember for Json {}
+impl OptionalMember for RunId {}
+impl OptionalMember for ChannelId {}
 
 macro_rules! member {
     (@type need $type:ty) => { $type };
@@ -48,7 +48,7 @@ macro_rules! actions {
             pub struct $name {
                 $(
                     $(#[$about])*
-                    #[serde(skip_serializing_if = "Absent::is_absent")]
+                    #[serde(skip_serializing_if = "OptionalMember::is_absent")]
                     pub $field: member!(@type $kind $type),
                 )*
             }
@@ -56,14 +56,14 @@ macro_rules! actions {
             impl $name {
                 pub const ACTION: &'static str = $action;
 
-                fn read(from: &Object<'_>) -> Result<Self, FrameError> {
+                fn read(from: &FrameObject<'_>) -> Result<Self, FrameError> {
                     let _ = from;
                     Ok(Self { $($field: member!(@read from $kind $field $type),)* })
                 }
 
                 /// The payload, with its action as the first member.
                 pub fn payload(&self) -> Json {
-                    super::told::with_action($action, &Json::of(self))
+                    super::hub_frame::with_action($action, &Json::of(self))
                 }
             }
         )*
@@ -73,16 +73,16 @@ macro_rules! actions {
         pub enum Action {
             $($name($name),)*
             /// The answer to a request of the hub.
-            Response(Response),
+            Response(ResponsePayload),
         }
 
         impl Action {
             /// Reads the payload. The error names the member.
             pub fn read(envelope: &Envelope) -> Result<Self, FrameError> {
                 let named = |error| FrameError { msg_id: Some(envelope.header.msg_id.clone()), ..error };
-                let payload = Object::read("payload", envelope.payload.get()).map_err(named)?;
+                let payload = FrameObject::read("payload", envelope.payload.get()).map_err(named)?;
                 if envelope.header.kind == FrameType::Response {
-                    return Response::read(&payload).map(Self::Response).map_err(named);
+                    return ResponsePayload::read(&payload).map(Self::Response).map_err(named);
                 }
                 let action = payload.required::<String>("action").map_err(named)?;
                 match action.as_str() {
@@ -114,11 +114,11 @@ actions! {
         /// The runs that the worker executes right now; its other claims go back to the queue.
         may running: Vec<RunId>;
         /// The A2A extensions that the device understands, as in a heartbeat.
-        may extensions: Vec<Extension>;
+        may extensions: Vec<DeclaredExtension>;
     }
     Resume "resume" {
         need channel_id: ChannelId;
-        need resume_token: Token;
+        need resume_token: FrameToken;
         /// The newest frame that the peer has.
         need last_seq: i64;
     }
@@ -218,7 +218,7 @@ actions! {
 
 /// The payload of a response: to `call_tool`, to `require_approval`, to `require_input`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Response {
+pub struct ResponsePayload {
     pub action: Option<String>,
     pub ok: Option<bool>,
     pub approved: Option<bool>,
@@ -230,12 +230,12 @@ pub struct Response {
 
 /// A secret of a frame: it travels, but does not print.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token(pub Secret<String>);
+pub struct FrameToken(pub Secret<String>);
 
-// === impl Response ===
+// === impl ResponsePayload ===
 
-impl Response {
-    fn read(from: &Object<'_>) -> Result<Self, FrameError> {
+impl ResponsePayload {
+    fn read(from: &FrameObject<'_>) -> Result<Self, FrameError> {
         Ok(Self {
             action: from.optional("action")?,
             ok: from.optional("ok")?,
@@ -248,17 +248,17 @@ impl Response {
     }
 }
 
-// === impl Token ===
+// === impl FrameToken ===
 
-impl Absent for Token {}
+impl OptionalMember for FrameToken {}
 
-impl Serialize for Token {
+impl Serialize for FrameToken {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.0.expose())
     }
 }
 
-impl<'de> serde::Deserialize<'de> for Token {
+impl<'de> serde::Deserialize<'de> for FrameToken {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Secret::deserialize(deserializer).map(Self)
     }

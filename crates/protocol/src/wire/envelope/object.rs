@@ -9,23 +9,23 @@ use crate::{Code, secret::mask, wire::envelope::FrameError};
 
 /// The members of an object in their order.
 #[derive(Debug)]
-pub struct Object<'a> {
+pub struct FrameObject<'a> {
     path: String,
-    members: Members<'a>,
+    members: ObjectMembers<'a>,
 }
 
 #[derive(Debug)]
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct ObjectMembers<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 /// Longer texts in a mistake tell nobody anything.
 const MAX_SHOWN: usize = 200;
 
-// === impl Object ===
+// === impl FrameObject ===
 
-impl<'a> Object<'a> {
+impl<'a> FrameObject<'a> {
     /// Reads the object that stands at a path of the frame; the frame itself is at the empty path.
     pub fn read(path: &str, text: &'a str) -> Result<Self, FrameError> {
-        match serde_json::from_str::<Members<'a>>(text) {
+        match serde_json::from_str::<ObjectMembers<'a>>(text) {
             Ok(members) => Ok(Self { path: path.to_owned(), members }),
             Err(error) if !path.is_empty() => Err(FrameError::wrong(path, explain(&error))),
             Err(_) if serde_json::from_str::<de::IgnoredAny>(text).is_ok() => {
@@ -93,24 +93,24 @@ fn explain(error: &serde_json::Error) -> String {
     format!("is not valid: {what}")
 }
 
-// === impl Members ===
+// === impl ObjectMembers ===
 
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ObjectMembers<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Members<'de>;
+            type Value = ObjectMembers<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<ObjectMembers<'de>, A::Error> {
                 let mut members = Vec::new();
-                while let Some(Name(key)) = map.next_key()? {
+                while let Some(MemberName(key)) = map.next_key()? {
                     members.push((key, map.next_value()?));
                 }
-                Ok(Members(members))
+                Ok(ObjectMembers(members))
             }
         }
         deserializer.deserialize_map(Visitor)
@@ -118,24 +118,24 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 }
 
 /// A member's name, borrowed unless it has escapes.
-struct Name<'a>(Cow<'a, str>);
+struct MemberName<'a>(Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Name<'de> {
+impl<'de> Deserialize<'de> for MemberName<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Name<'de>;
+            type Value = MemberName<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a member's name")
             }
 
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Borrowed(text)))
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<MemberName<'de>, E> {
+                Ok(MemberName(Cow::Borrowed(text)))
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Owned(text.to_owned())))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<MemberName<'de>, E> {
+                Ok(MemberName(Cow::Owned(text.to_owned())))
             }
         }
         deserializer.deserialize_str(Visitor)

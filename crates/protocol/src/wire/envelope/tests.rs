@@ -119,7 +119,7 @@ fn payloads_read_back_what_they_write() {
     assert_eq!(Drain {}.payload().get(), r#"{"action":"drain"}"#);
     let resume = Resume {
         channel_id: crate::ChannelId::from_uuid(uuid::Uuid::from_u128(1)),
-        resume_token: Token(Secret::new("rs_1".to_owned())),
+        resume_token: FrameToken(Secret::new("rs_1".to_owned())),
         last_seq: 4,
     };
     assert!(resume.payload().get().contains("rs_1") && !format!("{resume:?}").contains("rs_1"));

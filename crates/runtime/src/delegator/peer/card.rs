@@ -1,11 +1,11 @@
 //! What an agent's card says about lending folders to it, held against what is to be lent.
 
 use attache_protocol::{
-    rules::delegation::Terms,
+    rules::delegation::LeaseTerms,
     wire::{
         a2a::AgentCard,
-        awcp::{AccessMode, EXTENSION, ErrorCode, SSHFS},
-        delegation::Failure,
+        awcp::{AccessMode, AwcpErrorCode, EXTENSION, SSHFS},
+        delegation::DelegationFailure,
     },
 };
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// The params of the extension, as far as they can exclude something.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Offered {
+struct CardOffer {
     transports: Option<Vec<String>>,
     access_modes: Option<Vec<String>>,
     max_ttl_seconds: Option<u64>,
@@ -21,17 +21,18 @@ struct Offered {
 
 /// The agent takes folders, and nothing that it says excludes this one. A shorter lease is a matter of agreement, and so is
 /// to read where writing was offered.
-pub(super) fn check(card: &AgentCard, terms: Terms) -> Result<(), Failure> {
+pub(super) fn check(card: &AgentCard, terms: LeaseTerms) -> Result<(), DelegationFailure> {
     let name = &card.name;
-    let declined = |message: String, hint: String| Err(Failure { code: ErrorCode::Declined, message, hint });
+    let declined =
+        |message: String, hint: String| Err(DelegationFailure { code: AwcpErrorCode::Declined, message, hint });
     let Some(extension) = card.capabilities.extensions.iter().find(|extension| extension.uri == EXTENSION) else {
         return declined(
             format!("the agent {name} takes no folders: its card does not name {EXTENSION}"),
             "Its owner starts its runtime with `attache runtime start --collaborator`, or sets `enabled = true` in [collaborator] of policy.toml there.".to_owned(),
         );
     };
-    let offered: Offered = match &extension.params {
-        None => Offered::default(),
+    let offered: CardOffer = match &extension.params {
+        None => CardOffer::default(),
         Some(params) => match params.parse() {
             Ok(offered) => offered,
             Err(error) => {
@@ -53,7 +54,7 @@ pub(super) fn check(card: &AgentCard, terms: Terms) -> Result<(), Failure> {
     }
     if offered.max_ttl_seconds == Some(0) {
         let message = format!("the agent {name} takes folders for no time at all");
-        return declined(message, ErrorCode::Declined.hint().to_owned());
+        return declined(message, AwcpErrorCode::Declined.hint().to_owned());
     }
     Ok(())
 }
@@ -69,7 +70,7 @@ mod tests {
     fn checked(extensions: &str, access_mode: AccessMode) -> Result<(), String> {
         let card = format!(r#"{{"name":"b","supportedInterfaces":[],"capabilities":{{"extensions":[{extensions}]}}}}"#);
         let card: AgentCard = Json::from_text(card).unwrap().parse().unwrap();
-        check(&card, Terms { access_mode, ttl: Duration::from_secs(9) }).map_err(|failure| failure.message)
+        check(&card, LeaseTerms { access_mode, ttl: Duration::from_secs(9) }).map_err(|failure| failure.message)
     }
 
     #[test]

@@ -2,33 +2,33 @@
 //! broken network swallowed is said and asked again, for as long as the delegation lasts.
 
 mod card;
-mod ear;
+mod interpreter;
 
 use std::{collections::VecDeque, time::Duration};
 
 use attache_client::{
     Backoff,
-    a2a::{self, Credentials, Events, Interface, Peer},
-    egress::{self, Allow, Guard, Policy},
+    a2a::{self, PeerClient, PeerCredentials, PeerEventStream, PeerInterface},
+    egress::{self, EgressGuard, EgressPolicy, EgressRule},
 };
 use attache_protocol::{
     DelegationId, Timestamp,
     env::Env,
-    rules::delegation::Terms,
+    rules::delegation::LeaseTerms,
     wire::{
-        a2a::{Fault, GetTask, Message, Role, SendConfiguration, SendMessage, SendMessageResponse, StreamResponse},
-        awcp::{self, EXTENSION, ErrorCode},
-        delegation::Failure,
+        a2a::{A2aRole, Fault, GetTask, Message, SendConfiguration, SendMessage, SendMessageResponse, StreamResponse},
+        awcp::{self, AwcpErrorCode, EXTENSION},
+        delegation::DelegationFailure,
     },
 };
 
-use crate::awcp_policy::Peer as Listed;
-use ear::Ear;
-pub(super) use ear::Heard;
+use crate::awcp_policy::TrustedPeer as Listed;
+pub(super) use interpreter::RemoteEvent;
+use interpreter::TaskInterpreter;
 
 /// How often things are tried again.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct PeerTimings {
     /// Between two tries: at first, and at most.
     pub retry: (Duration, Duration),
     /// Between two questions to a remote that does not stream.
@@ -39,56 +39,56 @@ pub struct Pace {
 
 /// One remote, and one task there.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct RemoteConversation {
     delegation: DelegationId,
     url: String,
-    credentials: Credentials,
-    terms: Terms,
-    guard: Guard,
+    credentials: PeerCredentials,
+    terms: LeaseTerms,
+    guard: EgressGuard,
     env: Env,
-    pace: Pace,
-    peer: Option<Peer>,
-    ear: Ear,
+    pace: PeerTimings,
+    peer: Option<PeerClient>,
+    interpreter: TaskInterpreter,
     invite: Message,
     /// What has to be said next, until it is known to have arrived.
     outbox: Option<Message>,
-    source: Source,
-    heard: VecDeque<Heard>,
+    source: RemoteEventSource,
+    events: VecDeque<RemoteEvent>,
     backoff: Backoff,
-    is_tired: bool,
+    must_back_off: bool,
     was_sent: bool,
     begun: Timestamp,
 }
 
 #[derive(Debug)]
-enum Source {
+enum RemoteEventSource {
     Nothing,
-    Stream(Box<Events>),
+    Stream(Box<PeerEventStream>),
     Poll,
 }
 
 /// Why a step did not work.
-enum Trouble {
+enum ConversationError {
     Passing(String),
-    Final(Failure),
+    Final(DelegationFailure),
 }
 
 /// How long an agent is looked for that has not answered once.
-const NEVER_THERE: Duration = Duration::from_secs(60);
+const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(60);
 
-// === impl Line ===
+// === impl RemoteConversation ===
 
-impl Line {
+impl RemoteConversation {
     pub(super) fn new(
-        invite: &awcp::Invite,
+        invite: &awcp::AwcpInvite,
         delegation: DelegationId,
         listed: &Listed,
-        credentials: Credentials,
-        terms: Terms,
+        credentials: PeerCredentials,
+        terms: LeaseTerms,
         env: Env,
-        pace: Pace,
+        pace: PeerTimings,
     ) -> Self {
-        let invite = message(delegation, &awcp::Message::Invite(invite.clone()));
+        let invite = message(delegation, &awcp::AwcpMessage::Invite(invite.clone()));
         let begun = env.now();
         Self {
             delegation,
@@ -99,13 +99,13 @@ impl Line {
             env,
             pace,
             peer: None,
-            ear: Ear::new(delegation),
+            interpreter: TaskInterpreter::new(delegation),
             outbox: Some(invite.clone()),
             invite,
-            source: Source::Nothing,
-            heard: VecDeque::new(),
+            source: RemoteEventSource::Nothing,
+            events: VecDeque::new(),
             backoff: Backoff::new(pace.retry.0, pace.retry.1),
-            is_tired: false,
+            must_back_off: false,
             was_sent: false,
             begun,
         }
@@ -115,122 +115,124 @@ impl Line {
     pub(super) fn resumed(mut self, task: Option<String>) -> Self {
         self.was_sent = true;
         if let Some(task) = task {
-            self.ear.know(task);
+            self.interpreter.set_task(task);
         }
         self
     }
 
     /// Finds the card and holds it against what is to be lent. Nothing is said to the remote yet.
-    pub(super) async fn meet(&mut self) -> Result<(), Heard> {
+    pub(super) async fn connect(&mut self) -> Result<(), RemoteEvent> {
         match self.discover().await {
             Ok(()) => Ok(()),
-            Err(trouble) => Err(self.troubled(trouble)),
+            Err(trouble) => Err(self.event_of_error(trouble)),
         }
     }
 
     /// A pause before the next try, if the last one failed.
-    pub(super) async fn rest(&mut self) {
-        if std::mem::take(&mut self.is_tired) {
+    pub(super) async fn back_off(&mut self) {
+        if std::mem::take(&mut self.must_back_off) {
             tokio::time::sleep(self.backoff.next(&self.env)).await;
         }
     }
 
     /// START is what is said next.
-    pub(super) fn start(&mut self, start: &awcp::Start) {
-        let mut said = message(self.delegation, &awcp::Message::Start(start.clone()));
-        said.task_id = self.ear.task().map(str::to_owned);
+    pub(super) fn start(&mut self, start: &awcp::AwcpStart) {
+        let mut said = message(self.delegation, &awcp::AwcpMessage::Start(start.clone()));
+        said.task_id = self.interpreter.task().map(str::to_owned);
         self.outbox = Some(said);
-        self.source = Source::Nothing;
-        self.heard.clear();
-        self.ear.lend();
+        self.source = RemoteEventSource::Nothing;
+        self.events.clear();
+        self.interpreter.mark_started();
     }
 
     /// Nothing was sent that could have arrived.
-    pub(super) const fn is_unheard(&self) -> bool {
+    pub(super) const fn was_never_sent(&self) -> bool {
         !self.was_sent
     }
 
     /// The next thing that the remote makes known. It ends only with the future.
-    pub(super) async fn next(&mut self) -> Heard {
+    pub(super) async fn next(&mut self) -> RemoteEvent {
         loop {
-            match self.heard.pop_front() {
-                Some(Heard::LookAgain) => {
-                    if let Err(trouble) = self.look().await {
+            match self.events.pop_front() {
+                Some(RemoteEvent::ReadTask) => {
+                    if let Err(trouble) = self.poll_task().await {
                         // What is not known yet is asked for again.
-                        self.heard.push_front(Heard::LookAgain);
-                        return self.troubled(trouble);
+                        self.events.push_front(RemoteEvent::ReadTask);
+                        return self.event_of_error(trouble);
                     }
                     continue;
                 }
                 Some(heard) => return heard,
                 None => {}
             }
-            self.rest().await;
+            self.back_off().await;
             if let Err(trouble) = self.step().await {
-                return self.troubled(trouble);
+                return self.event_of_error(trouble);
             }
         }
     }
 
-    fn troubled(&mut self, trouble: Trouble) -> Heard {
+    fn event_of_error(&mut self, trouble: ConversationError) -> RemoteEvent {
         match trouble {
             // Nobody waits an hour for an agent that was never there.
-            Trouble::Passing(reason)
-                if self.peer.is_none() && !self.was_sent && self.env.now().since(self.begun) >= NEVER_THERE =>
+            ConversationError::Passing(reason)
+                if self.peer.is_none()
+                    && !self.was_sent
+                    && self.env.now().since(self.begun) >= FIRST_CONTACT_TIMEOUT =>
             {
-                Heard::Lost(Failure {
-                    code: ErrorCode::TaskFailed,
+                RemoteEvent::Lost(DelegationFailure {
+                    code: AwcpErrorCode::TaskFailed,
                     message: format!("the agent at {} cannot be reached: {reason}", self.url),
                     hint: "Check that its hub is running and that this machine reaches it. Nothing was lent."
                         .to_owned(),
                 })
             }
-            Trouble::Passing(reason) => {
-                self.source = Source::Nothing;
-                self.is_tired = true;
-                Heard::Trouble(reason)
+            ConversationError::Passing(reason) => {
+                self.source = RemoteEventSource::Nothing;
+                self.must_back_off = true;
+                RemoteEvent::Unreachable(reason)
             }
-            Trouble::Final(failure) => Heard::Lost(failure),
+            ConversationError::Final(failure) => RemoteEvent::Lost(failure),
         }
     }
 
-    async fn step(&mut self) -> Result<(), Trouble> {
+    async fn step(&mut self) -> Result<(), ConversationError> {
         let Some(peer) = self.peer.clone() else { return self.discover().await };
         if let Some(message) = self.outbox.clone() {
-            return self.say(&peer, message).await;
+            return self.send(&peer, message).await;
         }
         match &mut self.source {
-            Source::Stream(events) => match events.next().await {
+            RemoteEventSource::Stream(events) => match events.next().await {
                 Some(Ok(told)) => {
                     self.backoff.reset();
-                    self.heard.extend(self.ear.hear(told.what));
+                    self.events.extend(self.interpreter.interpret(told.what));
                     Ok(())
                 }
                 Some(Err(error)) => Err(passing(&error)),
                 None => {
-                    self.source = Source::Nothing;
-                    self.is_tired = true;
+                    self.source = RemoteEventSource::Nothing;
+                    self.must_back_off = true;
                     Ok(())
                 }
             },
-            Source::Poll => {
+            RemoteEventSource::Poll => {
                 tokio::time::sleep(self.pace.poll).await;
-                self.look().await
+                self.poll_task().await
             }
-            Source::Nothing => self.follow(&peer).await,
+            RemoteEventSource::Nothing => self.follow(&peer).await,
         }
     }
 
-    async fn discover(&mut self) -> Result<(), Trouble> {
+    async fn discover(&mut self) -> Result<(), ConversationError> {
         let found = a2a::discover(&self.guard, &self.url, &self.credentials, &[]).await;
-        let found = found.map_err(|error| trouble(&self.url, &error))?;
-        card::check(&found.card, self.terms).map_err(Trouble::Final)?;
-        let interface = Interface::choose(&found.card).map_err(|error| trouble(&self.url, &error))?;
+        let found = found.map_err(|error| classify_error(&self.url, &error))?;
+        card::check(&found.card, self.terms).map_err(ConversationError::Final)?;
+        let interface = PeerInterface::choose(&found.card).map_err(|error| classify_error(&self.url, &error))?;
         if !is_same_origin(&interface.url, &self.url) {
             // A key goes to the place that a person named, and to no other.
             let elsewhere = egress::origin(&interface.url);
-            return Err(Trouble::Final(Failure {
-                code: ErrorCode::Declined,
+            return Err(ConversationError::Final(DelegationFailure {
+                code: AwcpErrorCode::Declined,
                 message: format!("the card at {} sends callers to {elsewhere}", self.url),
                 hint: format!(
                     "If that is meant, a person allows it there: attache delegations allow --peer {}",
@@ -238,8 +240,8 @@ impl Line {
                 ),
             }));
         }
-        let peer = Peer::new(&self.guard, &found.card, self.credentials.clone());
-        let peer = peer.map_err(|error| trouble(&self.url, &error))?;
+        let peer = PeerClient::new(&self.guard, &found.card, self.credentials.clone());
+        let peer = peer.map_err(|error| classify_error(&self.url, &error))?;
         self.peer = Some(peer.extended(vec![EXTENSION.to_owned()]));
         self.backoff.reset();
         Ok(())
@@ -247,21 +249,21 @@ impl Line {
 
     /// Says it, and goes on listening where it was answered. The same words have the same id, so that a remote that heard
     /// them before gives the same answer.
-    async fn say(&mut self, peer: &Peer, message: Message) -> Result<(), Trouble> {
+    async fn send(&mut self, peer: &PeerClient, message: Message) -> Result<(), ConversationError> {
         let is_first = message.task_id.is_none();
         self.was_sent = true;
         let configuration = SendConfiguration { return_immediately: Some(true), ..SendConfiguration::default() };
         let request = SendMessage { tenant: None, message, configuration: Some(configuration), metadata: None };
         let said = if peer.capabilities().streaming == Some(true) {
-            peer.stream(request).await.map(|events| self.source = Source::Stream(Box::new(events)))
+            peer.stream(request).await.map(|events| self.source = RemoteEventSource::Stream(Box::new(events)))
         } else {
             peer.send(request).await.map(|told| {
-                self.source = Source::Poll;
+                self.source = RemoteEventSource::Poll;
                 let event = match told.what {
                     SendMessageResponse::Task(task) => StreamResponse::Task(task),
                     SendMessageResponse::Message(message) => StreamResponse::Message(message),
                 };
-                self.heard.extend(self.ear.hear(event));
+                self.events.extend(self.interpreter.interpret(event));
             })
         };
         match said {
@@ -274,82 +276,83 @@ impl Line {
             // The task is not what it was: it says itself what became of it.
             Err(error) if !is_first && error.fault().is_some() => {
                 self.outbox = None;
-                self.look().await?;
-                let has_ended = self.heard.iter().any(|heard| matches!(heard, Heard::Done(_) | Heard::Failed(_)));
-                if has_ended { Ok(()) } else { Err(trouble(&self.url, &error)) }
+                self.poll_task().await?;
+                let has_ended =
+                    self.events.iter().any(|heard| matches!(heard, RemoteEvent::Done(_) | RemoteEvent::Failed(_)));
+                if has_ended { Ok(()) } else { Err(classify_error(&self.url, &error)) }
             }
-            Err(error) => Err(trouble(&self.url, &error)),
+            Err(error) => Err(classify_error(&self.url, &error)),
         }
     }
 
     /// Takes up the stream of the task again, or goes over to asking.
-    async fn follow(&mut self, peer: &Peer) -> Result<(), Trouble> {
-        let Some(task) = self.ear.task().map(str::to_owned) else {
+    async fn follow(&mut self, peer: &PeerClient) -> Result<(), ConversationError> {
+        let Some(task) = self.interpreter.task().map(str::to_owned) else {
             // The answer to INVITE was lost, and with it the task's name.
             self.outbox = Some(self.invite.clone());
             return Ok(());
         };
         if peer.capabilities().streaming != Some(true) {
-            self.source = Source::Poll;
-            return self.look().await;
+            self.source = RemoteEventSource::Poll;
+            return self.poll_task().await;
         }
         match peer.subscribe(&task).await {
-            Ok(events) => self.source = Source::Stream(Box::new(events)),
+            Ok(events) => self.source = RemoteEventSource::Stream(Box::new(events)),
             Err(error) if error.is_passing() => return Err(passing(&error)),
             // A task that is over, or a peer that cannot: both show when the task is read.
-            Err(_) => self.source = Source::Poll,
+            Err(_) => self.source = RemoteEventSource::Poll,
         }
         // What happened since the last event, also where a stream begins without it.
-        self.look().await
+        self.poll_task().await
     }
 
     /// Reads the task as it is now.
-    async fn look(&mut self) -> Result<(), Trouble> {
-        let (Some(peer), Some(task)) = (&self.peer, self.ear.task()) else { return Ok(()) };
+    async fn poll_task(&mut self) -> Result<(), ConversationError> {
+        let (Some(peer), Some(task)) = (&self.peer, self.interpreter.task()) else { return Ok(()) };
         let request = GetTask { tenant: None, id: task.to_owned(), history_length: Some(0) };
         let told = peer.get(request).await.map_err(|error| {
             if error.fault() == Some(Fault::TaskNotFound) {
                 let message = "the remote no longer knows the task".to_owned();
                 let hint = "Its hub may have lost its data. Delegate again.".to_owned();
-                return Trouble::Final(Failure { code: ErrorCode::TaskFailed, message, hint });
+                return ConversationError::Final(DelegationFailure { code: AwcpErrorCode::TaskFailed, message, hint });
             }
-            trouble(&self.url, &error)
+            classify_error(&self.url, &error)
         })?;
-        self.heard.extend(self.ear.hear_task(&told.what));
+        self.events.extend(self.interpreter.on_task(&told.what));
         Ok(())
     }
 
     /// Tells the remote that it is over, and cancels its task. `Err` when it could not be told.
-    pub(super) async fn tell(&mut self, code: ErrorCode, why: &str) -> Result<(), String> {
+    pub(super) async fn notify_end(&mut self, code: AwcpErrorCode, why: &str) -> Result<(), String> {
         let told = |trouble| match trouble {
-            Trouble::Passing(reason) => reason,
-            Trouble::Final(failure) => failure.message,
+            ConversationError::Passing(reason) => reason,
+            ConversationError::Final(failure) => failure.message,
         };
         if self.peer.is_none() {
             self.discover().await.map_err(told)?;
         }
         let Some(peer) = self.peer.clone() else { return Ok(()) };
-        if self.ear.task().is_none() {
+        if self.interpreter.task().is_none() {
             // INVITE may have arrived and its answer not; said again it is answered with the same task.
-            self.say(&peer, self.invite.clone()).await.map_err(told)?;
-            while self.ear.task().is_none() {
-                if let Source::Stream(events) = &mut self.source
+            self.send(&peer, self.invite.clone()).await.map_err(told)?;
+            while self.interpreter.task().is_none() {
+                if let RemoteEventSource::Stream(events) = &mut self.source
                     && let Some(Ok(event)) = events.next().await
                 {
-                    let _ = self.ear.hear(event.what);
+                    let _ = self.interpreter.interpret(event.what);
                 } else {
                     return Err("the remote did not name its task".to_owned());
                 }
             }
         }
-        let Some(task) = self.ear.task().map(str::to_owned) else { return Ok(()) };
-        let error = awcp::Error {
+        let Some(task) = self.interpreter.task().map(str::to_owned) else { return Ok(()) };
+        let error = awcp::AwcpError {
             delegation_id: self.delegation.to_string(),
             code,
             message: why.to_owned(),
             hint: code.hint().to_owned(),
         };
-        let mut message = message(self.delegation, &awcp::Message::Error(error));
+        let mut message = message(self.delegation, &awcp::AwcpMessage::Error(error));
         message.task_id = Some(task.clone());
         let configuration = SendConfiguration { return_immediately: Some(true), ..SendConfiguration::default() };
         let request = SendMessage { tenant: None, message, configuration: Some(configuration), metadata: None };
@@ -366,18 +369,18 @@ impl Line {
 }
 
 /// A message of AWCP. Its id says which one it is, so that saying it twice is saying it once.
-fn message(delegation: DelegationId, said: &awcp::Message) -> Message {
+fn message(delegation: DelegationId, said: &awcp::AwcpMessage) -> Message {
     let id = format!("{delegation}-{}", said.kind().to_ascii_lowercase());
-    let mut message = Message::new(id, Role::User, vec![said.part()]);
+    let mut message = Message::new(id, A2aRole::User, vec![said.part()]);
     message.extensions = vec![EXTENSION.to_owned()];
     message
 }
 
 /// A person listed the peer, so its host is called although it may be private. No other is.
-pub(super) fn guard_for(url: &str) -> Guard {
+pub(super) fn guard_for(url: &str) -> EgressGuard {
     let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
-    let rule = host.and_then(|host| host.parse::<Allow>().ok());
-    Guard::new(Policy { allow: rule.into_iter().collect() })
+    let rule = host.and_then(|host| host.parse::<EgressRule>().ok());
+    EgressGuard::new(EgressPolicy { allow: rule.into_iter().collect() })
 }
 
 /// The usual names of this machine are one place.
@@ -387,27 +390,27 @@ fn is_same_origin(one: &str, another: &str) -> bool {
     normal(one) == normal(another)
 }
 
-fn passing(error: &a2a::Error) -> Trouble {
-    Trouble::Passing(error.to_string())
+fn passing(error: &a2a::Error) -> ConversationError {
+    ConversationError::Passing(error.to_string())
 }
 
-fn trouble(url: &str, error: &a2a::Error) -> Trouble {
+fn classify_error(url: &str, error: &a2a::Error) -> ConversationError {
     if error.is_passing() {
         return passing(error);
     }
     let (code, hint) = match error {
         a2a::Error::Denied { .. } => (
-            ErrorCode::AuthFailed,
+            AwcpErrorCode::AuthFailed,
             format!("Name the key for this agent: attache delegations allow --peer {url} --key-file FILE"),
         ),
-        _ => (ErrorCode::TaskFailed, "Check the URL, and that the agent is there: `attache agents`.".to_owned()),
+        _ => (AwcpErrorCode::TaskFailed, "Check the URL, and that the agent is there: `attache agents`.".to_owned()),
     };
-    Trouble::Final(Failure { code, message: format!("{url}: {error}"), hint })
+    ConversationError::Final(DelegationFailure { code, message: format!("{url}: {error}"), hint })
 }
 
-// === impl Pace ===
+// === impl PeerTimings ===
 
-impl Default for Pace {
+impl Default for PeerTimings {
     fn default() -> Self {
         Self {
             retry: (Duration::from_millis(250), Duration::from_secs(15)),

@@ -5,14 +5,14 @@ use std::{fs, time::Duration};
 use attache_client::daemon;
 use attache_protocol::{
     Code,
-    rules::delegation::Status,
-    wire::{awcp::ErrorCode, delegation::Revert},
+    rules::delegation::DelegationStatus,
+    wire::{awcp::AwcpErrorCode, delegation::RevertRequest},
 };
 
-use super::{Machine, Scene, Script, failure};
+use super::{DaemonMachine, DelegatorFixture, RemoteScript, failure};
 
 /// Adds to the policy: first what is of the delegator, then what is of its exports.
-fn allow(scene: &Scene, delegator: &str, export: &str) {
+fn allow(scene: &DelegatorFixture, delegator: &str, export: &str) {
     let path = scene.machine.root().join("awcp/policy.toml");
     let text = fs::read_to_string(&path).unwrap().replace("[delegator]\n", &format!("[delegator]\n{delegator}"));
     fs::write(path, format!("{text}\n[delegator.export]\n{export}")).unwrap();
@@ -20,10 +20,10 @@ fn allow(scene: &Scene, delegator: &str, export: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_of_which_a_limit_refused_a_part_is_not_done() {
-    let scene = Scene::new(Script::Run("put made.txt\n-put made.txt two.txt")).await;
+    let scene = DelegatorFixture::new(RemoteScript::Run("put made.txt\n-put made.txt two.txt")).await;
     allow(&scene, "", "max_bytes = 20\n");
     let ended = scene.machine.ended(&scene.delegate().await).await;
-    assert_eq!(failure(&ended), (Status::Error, ErrorCode::TaskFailed), "{ended:?}");
+    assert_eq!(failure(&ended), (DelegationStatus::Error, AwcpErrorCode::TaskFailed), "{ended:?}");
     let result = ended.result.clone().unwrap();
     let error = result.error.clone().unwrap();
     assert_eq!(error.message, "the remote says that it is done, but changes that failed are missing: two.txt");
@@ -38,11 +38,11 @@ async fn work_of_which_a_limit_refused_a_part_is_not_done() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_that_was_overcome_is_a_note() {
-    let scene = Scene::new(Script::Run("-put large.txt two.txt\nput made.txt two.txt")).await;
+    let scene = DelegatorFixture::new(RemoteScript::Run("-put large.txt two.txt\nput made.txt two.txt")).await;
     fs::write(scene.remote.folder.path().join("large.txt"), "much more than that\n".repeat(5)).unwrap();
     allow(&scene, "", "max_bytes = 20\n");
     let ended = scene.machine.ended(&scene.delegate().await).await;
-    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    assert_eq!(ended.status, DelegationStatus::Completed, "{ended:?}");
     let notes = ended.result.unwrap().notes.unwrap();
     assert!(notes.contains("refused by a limit of the lease (bytes written)"), "{notes}");
     assert_eq!(fs::read_to_string(scene.machine.project().join("two.txt")).unwrap(), "made there\n");
@@ -50,11 +50,11 @@ async fn a_failure_that_was_overcome_is_a_note() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repository_and_mount_options_are_told_to_the_remote() {
-    let scene = Scene::new(Script::Work).await;
+    let scene = DelegatorFixture::new(RemoteScript::Work).await;
     allow(&scene, "", "mount_options = [\"dcache_timeout=60\"]\n");
     fs::create_dir(scene.machine.project().join(".git")).unwrap();
     let ended = scene.machine.ended(&scene.delegate().await).await;
-    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    assert_eq!(ended.status, DelegationStatus::Completed, "{ended:?}");
     let start = scene.remote.started().await;
     let options: Option<Vec<String>> = start.mount.mount_options.map(|options| options.parse().unwrap());
     assert_eq!(options, Some(vec!["dcache_timeout=60".to_owned()]));
@@ -64,7 +64,7 @@ async fn a_repository_and_mount_options_are_told_to_the_remote() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn originals_that_are_too_many_are_removed_the_oldest_first() {
-    let scene = Scene::new(Script::Run("put made.txt here.txt")).await;
+    let scene = DelegatorFixture::new(RemoteScript::Run("put made.txt here.txt")).await;
     let machine = &scene.machine;
     // Room for the originals of one of them.
     allow(&scene, "keep_originals_bytes = 2000\n", "");
@@ -82,8 +82,8 @@ async fn originals_that_are_too_many_are_removed_the_oldest_first() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(super::PATIENCE, pruned).await.expect("the oldest originals go");
-    match machine.client.revert(ended[0].delegation_id, &Revert::default()).await {
+    tokio::time::timeout(super::TEST_TIMEOUT, pruned).await.expect("the oldest originals go");
+    match machine.client.revert(ended[0].delegation_id, &RevertRequest::default()).await {
         Err(daemon::Error::Refused(refusal)) => {
             assert_eq!(refusal.code, Code::NotFound);
             assert!(refusal.message.ends_with("were removed, because they were old or too many"), "{refusal:?}");
@@ -92,30 +92,30 @@ async fn originals_that_are_too_many_are_removed_the_oldest_first() {
     }
     // The newest are there, and can be put back.
     assert!(before(1).exists());
-    let reverted = machine.client.revert(ended[1].delegation_id, &Revert::default()).await.unwrap();
+    let reverted = machine.client.revert(ended[1].delegation_id, &RevertRequest::default()).await.unwrap();
     assert_eq!(reverted.restored, ["here.txt"]);
     assert_eq!(fs::read_to_string(machine.project().join("here.txt")).unwrap(), "here\n".repeat(200));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn originals_that_are_too_old_are_removed_when_the_daemon_starts() {
-    let scene = Scene::new(Script::Run("put made.txt here.txt")).await;
+    let scene = DelegatorFixture::new(RemoteScript::Run("put made.txt here.txt")).await;
     let ended = scene.machine.ended(&scene.delegate().await).await;
     let root = scene.machine.root();
     let before = root.join("awcp/delegations").join(ended.delegation_id.to_string()).join("before");
     assert!(before.exists());
     allow(&scene, "keep_originals_days = 0\n", "");
-    let Scene { machine, remote: _remote, hub: _hub, .. } = scene;
+    let DelegatorFixture { machine, remote: _remote, hub: _hub, .. } = scene;
     machine.stop.cancel();
     machine.running.await.unwrap();
-    let (client, stop, running) = Machine::run(&root).await;
+    let (client, stop, running) = DaemonMachine::run(&root).await;
     let pruned = async {
         while before.exists() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(super::PATIENCE, pruned).await.expect("old originals go");
-    assert!(client.revert(ended.delegation_id, &Revert::default()).await.is_err());
+    tokio::time::timeout(super::TEST_TIMEOUT, pruned).await.expect("old originals go");
+    assert!(client.revert(ended.delegation_id, &RevertRequest::default()).await.is_err());
     stop.cancel();
     running.await.unwrap();
 }

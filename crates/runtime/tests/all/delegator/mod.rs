@@ -1,11 +1,11 @@
 //! The daemon against a hub in this process, with a remote that does what the test says: over A2A 1.0 and 0.3, over real
 //! SSH, through its socket.
 
+mod a2a_v03;
 mod failing;
-mod old;
-mod places;
-mod planted;
-mod published;
+mod folders;
+mod planted_repository;
+mod publishing;
 mod remote;
 
 use std::{
@@ -18,48 +18,48 @@ use std::{
 use attache_client::daemon::{self, DaemonClient};
 use attache_protocol::{
     Code, Json,
-    rules::delegation::Status,
+    rules::delegation::DelegationStatus,
     wire::{
-        awcp::{AccessMode, Credential, EXTENSION, ErrorCode},
-        delegation::{Change, Delegate, Delegation, Revert},
-        runtime::Extension,
+        awcp::{AccessMode, AwcpErrorCode, EXTENSION, SshCredential},
+        delegation::{DelegateRequest, Delegation, FileChangeKind, RevertRequest},
+        runtime::DeclaredExtension,
     },
 };
-use attache_runtime::delegator::{Daemon, Options, Pace};
-use attache_testkit::{Started, World};
+use attache_runtime::delegator::{DelegationDaemon, Options, PeerTimings};
+use attache_testkit::{RunningWorld, World};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use remote::{AGENT, Remote, Script};
+use remote::{AGENT, RemoteScript, ScriptedRemote};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A hub with a remote, and a machine with a daemon and a folder.
-struct Scene {
-    hub: Started,
-    remote: Remote,
-    machine: Machine,
+struct DelegatorFixture {
+    hub: RunningWorld,
+    remote: ScriptedRemote,
+    machine: DaemonMachine,
     _working: AbortOnDropHandle<()>,
 }
 
-struct Machine {
+struct DaemonMachine {
     folder: tempfile::TempDir,
     client: DaemonClient,
     stop: CancellationToken,
     running: JoinHandle<()>,
 }
 
-impl Scene {
-    async fn new(script: Script) -> Self {
+impl DelegatorFixture {
+    async fn new(script: RemoteScript) -> Self {
         Self::declaring(script, vec![awcp(None)]).await
     }
 
-    async fn declaring(script: Script, extensions: Vec<Extension>) -> Self {
+    async fn declaring(script: RemoteScript, extensions: Vec<DeclaredExtension>) -> Self {
         let hub = World::new().surface(attache_a2a::router).agent(AGENT).start().await;
-        let remote = Remote::new(script);
+        let remote = ScriptedRemote::new(script);
         let working = remote.host(&hub, extensions).await;
-        let machine = Machine::start(&format!("{}/a2a/{AGENT}", hub.url), hub.owner_key.expose()).await;
+        let machine = DaemonMachine::start(&format!("{}/a2a/{AGENT}", hub.url), hub.owner_key.expose()).await;
         Self { hub, remote, machine, _working: working }
     }
 
@@ -72,7 +72,7 @@ impl Scene {
     }
 }
 
-impl Machine {
+impl DaemonMachine {
     async fn start(peer: &str, key: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(folder.path()).unwrap();
@@ -92,13 +92,13 @@ impl Machine {
 
     async fn run(root: &Path) -> (DaemonClient, CancellationToken, JoinHandle<()>) {
         let mut options = Options::new(root.join("awcp"), None);
-        options.pace = Pace {
+        options.pace = PeerTimings {
             retry: (Duration::from_millis(20), Duration::from_millis(200)),
             poll: Duration::from_millis(50),
             tell: Duration::from_secs(5),
         };
         options.desktop = Some(root.join("notice"));
-        let daemon = Daemon::start(options).await.unwrap();
+        let daemon = DelegationDaemon::start(options).await.unwrap();
         let (client, stop) = (DaemonClient::at(daemon.socket()).unwrap(), CancellationToken::new());
         let stopped = stop.clone();
         let running = tokio::spawn(async move { daemon.run(stopped).await.unwrap() });
@@ -118,8 +118,8 @@ impl Machine {
         fs::read_to_string(folder.join(name)).unwrap()
     }
 
-    fn request(&self, peer: &str) -> Delegate {
-        Delegate {
+    fn request(&self, peer: &str) -> DelegateRequest {
+        DelegateRequest {
             description: "make it".to_owned(),
             prompt: "make a file".to_owned(),
             peer_url: peer.to_owned(),
@@ -141,7 +141,7 @@ impl Machine {
             }
             shown
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("it comes to that")
+        tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("it comes to that")
     }
 
     async fn ended(&self, delegation: &Delegation) -> Delegation {
@@ -149,24 +149,24 @@ impl Machine {
     }
 }
 
-fn awcp(params: Option<Value>) -> Extension {
+fn awcp(params: Option<Value>) -> DeclaredExtension {
     let params = params.map(|params| Json::from_text(params.to_string()).unwrap());
-    Extension { uri: EXTENSION.to_owned(), params }
+    DeclaredExtension { uri: EXTENSION.to_owned(), params }
 }
 
-fn failure(delegation: &Delegation) -> (Status, ErrorCode) {
+fn failure(delegation: &Delegation) -> (DelegationStatus, AwcpErrorCode) {
     let failure = delegation.result.as_ref().and_then(|result| result.error.as_ref());
     (delegation.status, failure.unwrap_or_else(|| panic!("{delegation:?}")).code)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_is_lent_worked_in_and_taken_back() {
-    let scene = Scene::new(Script::Work).await;
+    let scene = DelegatorFixture::new(RemoteScript::Work).await;
     let machine = &scene.machine;
     let created = scene.delegate().await;
-    assert_eq!(created.status, Status::Created);
+    assert_eq!(created.status, DelegationStatus::Created);
     let ended = machine.ended(&created).await;
-    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    assert_eq!(ended.status, DelegationStatus::Completed, "{ended:?}");
     let result = ended.result.clone().unwrap();
     assert_eq!(
         (result.final_summary.as_deref(), &*result.highlights),
@@ -174,11 +174,14 @@ async fn a_folder_is_lent_worked_in_and_taken_back() {
     );
     assert_eq!(fs::read_to_string(machine.project().join("made.txt")).unwrap(), "made there\n");
     let changed = &ended.changes.as_ref().unwrap().changed_paths;
-    assert_eq!(changed.iter().map(|it| (&*it.path, it.change)).collect::<Vec<_>>(), [("made.txt", Change::Added)]);
+    assert_eq!(
+        changed.iter().map(|it| (&*it.path, it.change)).collect::<Vec<_>>(),
+        [("made.txt", FileChangeKind::Added)]
+    );
     assert_eq!(ended.remote_mount_point.as_deref(), Some("/mnt/there"));
     // The key opens nothing any more.
     let start = scene.remote.started().await;
-    assert_eq!(start.mount.credential, Credential::ClientKey);
+    assert_eq!(start.mount.credential, SshCredential::ClientKey);
     assert!(!scene.remote.sftp(&start, "ls").await);
     assert!(!scene.remote.sftp(&start, "put made.txt late.txt").await);
     assert!(!machine.project().join("late.txt").exists());
@@ -201,7 +204,7 @@ async fn a_folder_is_lent_worked_in_and_taken_back() {
     // And undone.
     let diff = machine.client.diff(ended.delegation_id).await.unwrap();
     assert!(diff.contains("+made there"), "{diff}");
-    let reverted = machine.client.revert(ended.delegation_id, &Revert::default()).await.unwrap();
+    let reverted = machine.client.revert(ended.delegation_id, &RevertRequest::default()).await.unwrap();
     assert_eq!(reverted.restored, ["made.txt"]);
     assert!(!machine.project().join("made.txt").exists());
     let session = machine.client.session("s1").await.unwrap();
@@ -210,7 +213,7 @@ async fn a_folder_is_lent_worked_in_and_taken_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_diff_is_of_the_lease_whatever_happens_after_it() {
-    let scene = Scene::new(Script::Work).await;
+    let scene = DelegatorFixture::new(RemoteScript::Work).await;
     let machine = &scene.machine;
     let ended = machine.ended(&scene.delegate().await).await;
     let (id, made) = (ended.delegation_id, machine.project().join("made.txt"));
@@ -219,7 +222,7 @@ async fn a_diff_is_of_the_lease_whatever_happens_after_it() {
     fs::write(machine.project().join("here.txt"), "edited here\n").unwrap();
     assert_eq!(machine.client.diff(id).await.unwrap(), diff);
     for (path, code) in [("wrong.txt", Code::NotFound), ("/etc/passwd", Code::InvalidRequest)] {
-        let asked = Revert { paths: vec!["made.txt".to_owned(), path.to_owned()], ..Revert::default() };
+        let asked = RevertRequest { paths: vec!["made.txt".to_owned(), path.to_owned()], ..RevertRequest::default() };
         let refused = machine.client.revert(id, &asked).await.unwrap_err();
         assert_eq!(refused.code(), Some(code), "{path}");
     }
@@ -248,7 +251,7 @@ async fn hook() -> (String, tokio::sync::mpsc::Receiver<Value>, AbortOnDropHandl
 
 #[tokio::test(flavor = "multi_thread")]
 async fn when_everything_is_done_that_is_told_once() {
-    let scene = Scene::new(Script::Work).await;
+    let scene = DelegatorFixture::new(RemoteScript::Work).await;
     let machine = &scene.machine;
     let (url, mut heard, _served) = hook().await;
     let file = machine.root().join("awcp/policy.toml");
@@ -261,7 +264,7 @@ async fn when_everything_is_done_that_is_told_once() {
     let (first, second) = (scene.delegate().await, scene.delegate().await);
     machine.ended(&first).await;
     machine.ended(&second).await;
-    let told = tokio::time::timeout(PATIENCE, heard.recv()).await.unwrap().unwrap();
+    let told = tokio::time::timeout(TEST_TIMEOUT, heard.recv()).await.unwrap().unwrap();
     let one = |delegation: &Delegation| {
         json!({"delegation_id": delegation.delegation_id, "status": "completed", "description": "make it",
                "peer_url": scene.url()})
@@ -270,7 +273,7 @@ async fn when_everything_is_done_that_is_told_once() {
     assert_eq!(told, json!({"type": "delegations.all_done", "session_id": "s1", "delegations": all}));
     scene.machine.stop.cancel();
     // A daemon ends when whoever has to be told was told.
-    tokio::time::timeout(PATIENCE, async {
+    tokio::time::timeout(TEST_TIMEOUT, async {
         while !scene.machine.running.is_finished() {
             tokio::task::yield_now().await;
         }
@@ -284,18 +287,18 @@ async fn when_everything_is_done_that_is_told_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_of_0_3_is_lent_a_folder_too() {
-    let scene = Scene::new(Script::Work).await;
-    let (url, _server) = old::only_0_3(scene.url()).await;
-    let machine = Machine::start(&url, scene.hub.owner_key.expose()).await;
+    let scene = DelegatorFixture::new(RemoteScript::Work).await;
+    let (url, _server) = a2a_v03::only_0_3(scene.url()).await;
+    let machine = DaemonMachine::start(&url, scene.hub.owner_key.expose()).await;
     let created = machine.client.delegate(&machine.request(&url)).await.unwrap();
     let ended = machine.ended(&created).await;
-    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    assert_eq!(ended.status, DelegationStatus::Completed, "{ended:?}");
     assert_eq!(fs::read_to_string(machine.project().join("made.txt")).unwrap(), "made there\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_allowed_is_refused_with_the_command_that_allows_it() {
-    let scene = Scene::new(Script::Work).await;
+    let scene = DelegatorFixture::new(RemoteScript::Work).await;
     let machine = &scene.machine;
     let refusal = |answer: Result<Delegation, daemon::Error>| match answer {
         Err(daemon::Error::Refused(refusal)) => (refusal.code, refusal.hint),
@@ -322,9 +325,10 @@ async fn what_nobody_allowed_is_refused_with_the_command_that_allows_it() {
         fs::write(root.join("awcp/policy.toml"), text).unwrap();
     };
     policy("");
-    let wrong = Delegate { exclude: vec!["a[b".to_owned()], ..machine.request(&scene.url()) };
+    let wrong = DelegateRequest { exclude: vec!["a[b".to_owned()], ..machine.request(&scene.url()) };
     assert_eq!(refusal(machine.client.delegate(&wrong).await).0, Code::InvalidRequest);
-    let around = Delegate { workspace_dir: root.to_string_lossy().into_owned(), ..machine.request(&scene.url()) };
+    let around =
+        DelegateRequest { workspace_dir: root.to_string_lossy().into_owned(), ..machine.request(&scene.url()) };
     let (code, hint) = refusal(machine.client.delegate(&around).await);
     assert_eq!(
         (code, &*hint),
@@ -337,61 +341,62 @@ async fn what_nobody_allowed_is_refused_with_the_command_that_allows_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_takes_no_folders_is_not_even_invited() {
-    let scene = Scene::declaring(Script::Work, Vec::new()).await;
+    let scene = DelegatorFixture::declaring(RemoteScript::Work, Vec::new()).await;
     let ended = scene.machine.ended(&scene.delegate().await).await;
-    assert_eq!(failure(&ended), (Status::Error, ErrorCode::Declined));
+    assert_eq!(failure(&ended), (DelegationStatus::Error, AwcpErrorCode::Declined));
     assert_eq!(ended.task_id, None);
-    let scene = Scene::declaring(Script::Work, vec![awcp(Some(json!({"transports": ["webdav"]})))]).await;
+    let scene =
+        DelegatorFixture::declaring(RemoteScript::Work, vec![awcp(Some(json!({"transports": ["webdav"]})))]).await;
     let ended = scene.machine.ended(&scene.delegate().await).await;
-    assert_eq!((failure(&ended), ended.task_id), ((Status::Error, ErrorCode::Declined), None));
+    assert_eq!((failure(&ended), ended.task_id), ((DelegationStatus::Error, AwcpErrorCode::Declined), None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_says_why() {
-    let scene = Scene::new(Script::Decline).await;
+    let scene = DelegatorFixture::new(RemoteScript::Decline).await;
     let ended = scene.machine.ended(&scene.delegate().await).await;
-    assert_eq!(failure(&ended), (Status::Error, ErrorCode::MountpointDenied));
+    assert_eq!(failure(&ended), (DelegationStatus::Error, AwcpErrorCode::MountpointDenied));
     assert_eq!(ended.result.unwrap().error.unwrap().hint, "elsewhere");
-    let scene = Scene::new(Script::Fail).await;
+    let scene = DelegatorFixture::new(RemoteScript::Fail).await;
     let ended = scene.machine.ended(&scene.delegate().await).await;
-    assert_eq!(failure(&ended), (Status::Error, ErrorCode::TaskFailed));
+    assert_eq!(failure(&ended), (DelegationStatus::Error, AwcpErrorCode::TaskFailed));
     assert!(ended.result.unwrap().error.unwrap().message.contains("the disk is on fire"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_remote_may_take_less_and_gets_no_more() {
-    let scene = Scene::new(Script::ReadOnly).await;
+    let scene = DelegatorFixture::new(RemoteScript::ReadOnly).await;
     let ended = scene.machine.ended(&scene.delegate().await).await;
-    assert_eq!((ended.status, ended.access_mode, ended.ttl_seconds), (Status::Completed, AccessMode::Ro, 50));
+    assert_eq!((ended.status, ended.access_mode, ended.ttl_seconds), (DelegationStatus::Completed, AccessMode::Ro, 50));
     assert_eq!(*scene.remote.said.lock().unwrap(), ["wrote: false"]);
     assert!(!scene.machine.project().join("made.txt").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_ends_when_it_is_cancelled() {
-    let scene = Scene::new(Script::Hold).await;
+    let scene = DelegatorFixture::new(RemoteScript::Hold).await;
     let created = scene.delegate().await;
-    let running = scene.machine.until(&created, |shown| shown.status == Status::Running).await;
+    let running = scene.machine.until(&created, |shown| shown.status == DelegationStatus::Running).await;
     let start = scene.remote.wrote().await;
     assert!(scene.remote.sftp(&start, "ls").await);
-    let live = scene.machine.client.revert(created.delegation_id, &Revert::default()).await.unwrap_err();
+    let live = scene.machine.client.revert(created.delegation_id, &RevertRequest::default()).await.unwrap_err();
     assert_eq!(live.code(), Some(Code::StillLent));
     let ended = scene.machine.client.cancel(created.delegation_id).await.unwrap();
-    assert_eq!(failure(&ended), (Status::Cancelled, ErrorCode::Cancelled));
+    assert_eq!(failure(&ended), (DelegationStatus::Cancelled, AwcpErrorCode::Cancelled));
     assert!(!scene.remote.sftp(&start, "ls").await);
     assert_eq!(scene.machine.client.cancel(created.delegation_id).await.unwrap(), ended, "once is enough");
     // The remote's task is over as well.
     let run = scene.hub.hub.run(&scene.hub.owner, running.task_id.unwrap().parse().unwrap()).await.unwrap();
-    assert_eq!(run.status, attache_protocol::rules::run::Status::Cancelled);
+    assert_eq!(run.status, attache_protocol::rules::run::RunStatus::Cancelled);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_in_which_something_is_put_back_is_waited_for() {
-    let scene = Scene::new(Script::Hold).await;
+    let scene = DelegatorFixture::new(RemoteScript::Hold).await;
     let machine = &scene.machine;
     fs::write(machine.project().join("here.txt"), "").unwrap();
     let first = scene.delegate().await;
-    machine.until(&first, |shown| shown.status == Status::Running).await;
+    machine.until(&first, |shown| shown.status == DelegationStatus::Running).await;
     assert!(scene.remote.sftp(&scene.remote.wrote().await, "put made.txt here.txt").await);
     machine.client.cancel(first.delegation_id).await.unwrap();
     // An original that can be opened and does not end: the revert waits in the middle of it.
@@ -411,7 +416,7 @@ async fn a_folder_in_which_something_is_put_back_is_waited_for() {
     };
     let meanwhile = async {
         let open = endless().await;
-        let refused = machine.client.revert(id, &Revert::default()).await.unwrap_err();
+        let refused = machine.client.revert(id, &RevertRequest::default()).await.unwrap_err();
         assert_eq!(refused.code(), Some(Code::StillLent));
         assert!(refused.to_string().contains("is being put back"), "{refused}");
         let second = scene.delegate().await;
@@ -426,11 +431,11 @@ async fn a_folder_in_which_something_is_put_back_is_waited_for() {
         };
         (second, comparing)
     };
-    let all = Revert::default();
+    let all = RevertRequest::default();
     let reverting = machine.client.revert(id, &all);
     tokio::pin!(reverting);
     let (second, comparing) = tokio::select! {
-        done = tokio::time::timeout(PATIENCE, meanwhile) => done.expect("nobody else waits for the original"),
+        done = tokio::time::timeout(TEST_TIMEOUT, meanwhile) => done.expect("nobody else waits for the original"),
         done = &mut reverting => panic!("it waits: {done:?}"),
     };
     let reverted = tokio::select! {
@@ -438,57 +443,57 @@ async fn a_folder_in_which_something_is_put_back_is_waited_for() {
         done = reverting => done.unwrap(),
     };
     assert_eq!((reverted.restored, reverted.kept), (vec!["here.txt".to_owned(), "made.txt".to_owned()], vec![]));
-    let second = machine.until(&second, |shown| shown.status == Status::Running).await;
-    assert_eq!(machine.client.cancel(second.delegation_id).await.unwrap().status, Status::Cancelled);
+    let second = machine.until(&second, |shown| shown.status == DelegationStatus::Running).await;
+    assert_eq!(machine.client.cancel(second.delegation_id).await.unwrap().status, DelegationStatus::Cancelled);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_ends_when_its_time_is_up() {
-    let scene = Scene::new(Script::Hold).await;
-    let request = Delegate { ttl_seconds: Some(12), ..scene.machine.request(&scene.url()) };
+    let scene = DelegatorFixture::new(RemoteScript::Hold).await;
+    let request = DelegateRequest { ttl_seconds: Some(12), ..scene.machine.request(&scene.url()) };
     let created = scene.machine.client.delegate(&request).await.unwrap();
     let start = scene.remote.started().await;
     let ended = scene.machine.ended(&created).await;
-    assert_eq!(failure(&ended), (Status::Expired, ErrorCode::Expired));
+    assert_eq!(failure(&ended), (DelegationStatus::Expired, AwcpErrorCode::Expired));
     assert!(!scene.remote.sftp(&start, "ls").await);
-    let silent = Scene::new(Script::Silent).await;
-    let request = Delegate { ttl_seconds: Some(1), ..silent.machine.request(&silent.url()) };
+    let silent = DelegatorFixture::new(RemoteScript::Silent).await;
+    let request = DelegateRequest { ttl_seconds: Some(1), ..silent.machine.request(&silent.url()) };
     let ended = silent.machine.ended(&silent.machine.client.delegate(&request).await.unwrap()).await;
-    assert_eq!(failure(&ended), (Status::Expired, ErrorCode::StartExpired), "nothing was lent");
+    assert_eq!(failure(&ended), (DelegationStatus::Expired, AwcpErrorCode::StartExpired), "nothing was lent");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_that_is_lent_for_writing_is_waited_for() {
-    let scene = Scene::new(Script::Hold).await;
+    let scene = DelegatorFixture::new(RemoteScript::Hold).await;
     let (client, machine) = (&scene.machine.client, &scene.machine);
     let first = scene.delegate().await;
-    machine.until(&first, |shown| shown.status == Status::Running).await;
+    machine.until(&first, |shown| shown.status == DelegationStatus::Running).await;
     let second = scene.delegate().await;
     let waiting = machine.until(&second, |shown| shown.waits_for.is_some()).await;
     let wanted = format!("the folder, which {} has", first.delegation_id);
-    assert_eq!((waiting.status, waiting.waits_for), (Status::Created, Some(wanted)));
+    assert_eq!((waiting.status, waiting.waits_for), (DelegationStatus::Created, Some(wanted)));
     let both = client.cancel_session("s1").await.unwrap();
     let both: Vec<_> = both.iter().map(|ended| ended.status).collect();
-    assert_eq!(both, [Status::Cancelled, Status::Cancelled]);
-    let session = client.wait_for_session("s1", 0, PATIENCE).await.unwrap();
+    assert_eq!(both, [DelegationStatus::Cancelled, DelegationStatus::Cancelled]);
+    let session = client.wait_for_session("s1", 0, TEST_TIMEOUT).await.unwrap();
     assert_eq!((session.all_done, session.pending), (true, vec![]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_stops_takes_everything_back() {
-    let scene = Scene::new(Script::Hold).await;
+    let scene = DelegatorFixture::new(RemoteScript::Hold).await;
     let created = scene.delegate().await;
-    scene.machine.until(&created, |shown| shown.status == Status::Running).await;
+    scene.machine.until(&created, |shown| shown.status == DelegationStatus::Running).await;
     let start = scene.remote.started().await;
     scene.machine.stop.cancel();
-    let Scene { machine, remote, .. } = scene;
+    let DelegatorFixture { machine, remote, .. } = scene;
     let (record, root) = (machine.record(&created, "status.json"), machine.root());
     drop(record);
     machine.running.await.unwrap();
     assert!(!remote.sftp(&start, "ls").await);
     let status = root.join("awcp/delegations").join(created.delegation_id.to_string()).join("status.json");
     let kept: Delegation = serde_json::from_str(&fs::read_to_string(status).unwrap()).unwrap();
-    assert_eq!(kept.status, Status::Cancelled);
+    assert_eq!(kept.status, DelegationStatus::Cancelled);
 }
 
 /// A runtime of its own, so that everything in it can be killed at once.
@@ -497,7 +502,7 @@ fn what_a_crash_left_behind_is_over_and_the_remote_is_told() {
     let outer = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (hub, remote, _working) = outer.block_on(async {
         let hub = World::new().surface(attache_a2a::router).agent(AGENT).start().await;
-        let remote = Remote::new(Script::Hold);
+        let remote = ScriptedRemote::new(RemoteScript::Hold);
         let working = remote.host(&hub, vec![awcp(None)]).await;
         (hub, remote, working)
     });
@@ -505,9 +510,9 @@ fn what_a_crash_left_behind_is_over_and_the_remote_is_told() {
     let key = hub.owner_key.expose().clone();
     let doomed = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (machine, running) = doomed.block_on(async {
-        let machine = Machine::start(&url, &key).await;
+        let machine = DaemonMachine::start(&url, &key).await;
         let created = machine.client.delegate(&machine.request(&url)).await.unwrap();
-        let running = machine.until(&created, |shown| shown.status == Status::Running).await;
+        let running = machine.until(&created, |shown| shown.status == DelegationStatus::Running).await;
         assert!(remote.sftp(&remote.wrote().await, "rename here.txt moved.txt").await);
         (machine, running)
     });
@@ -519,9 +524,9 @@ fn what_a_crash_left_behind_is_over_and_the_remote_is_told() {
     fs::remove_file(&original).unwrap();
     fs::hard_link(&moved, &original).unwrap();
     outer.block_on(async {
-        let (client, stop, served) = Machine::run(&root).await;
+        let (client, stop, served) = DaemonMachine::run(&root).await;
         let ended = client.get(running.delegation_id).await.unwrap();
-        assert_eq!(failure(&ended), (Status::Error, ErrorCode::Cancelled));
+        assert_eq!(failure(&ended), (DelegationStatus::Error, AwcpErrorCode::Cancelled));
         assert!(ended.result.unwrap().error.unwrap().message.contains("the daemon of the machine"));
         assert_eq!(fs::metadata(&moved).unwrap().nlink(), 1);
         assert_eq!(fs::read_to_string(&original).unwrap(), "here\n");
@@ -531,13 +536,13 @@ fn what_a_crash_left_behind_is_over_and_the_remote_is_told() {
         let told = async {
             loop {
                 let run = hub.hub.run(&hub.owner, run).await.unwrap();
-                if run.status == attache_protocol::rules::run::Status::Cancelled {
+                if run.status == attache_protocol::rules::run::RunStatus::Cancelled {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, told).await.expect("the remote's task is cancelled");
+        tokio::time::timeout(TEST_TIMEOUT, told).await.expect("the remote's task is cancelled");
         let session = client.session("s1").await.unwrap();
         assert_eq!((session.all_done, session.ended), (true, vec![running.delegation_id]));
         stop.cancel();
@@ -547,7 +552,7 @@ fn what_a_crash_left_behind_is_over_and_the_remote_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_is_lent_through_a_tunnel_of_the_hub() {
-    let scene = Scene::new(Script::Hold).await;
+    let scene = DelegatorFixture::new(RemoteScript::Hold).await;
     let policy = scene.machine.root().join("awcp/policy.toml");
     let text = fs::read_to_string(&policy).unwrap();
     fs::write(&policy, format!("{text}reach = \"tunnel\"\n")).unwrap();
@@ -561,15 +566,15 @@ async fn a_folder_is_lent_through_a_tunnel_of_the_hub() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wrote).await.expect("the remote writes through the tunnel");
+    tokio::time::timeout(TEST_TIMEOUT, wrote).await.expect("the remote writes through the tunnel");
     assert!(scene.remote.sftp(&start, "ls").await, "every connection has a socket of its own");
     scene.remote.gate.add_permits(1);
     let ended = scene.machine.ended(&created).await;
-    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    assert_eq!(ended.status, DelegationStatus::Completed, "{ended:?}");
     assert!(!scene.remote.sftp(&start, "ls").await);
     // People at the hub see it, and see no path.
-    let hub = attache_client::Credential::Key(scene.hub.owner_key.clone());
-    let hub = attache_client::Hub::new(attache_client::HubOptions::new(scene.hub.url.clone(), hub)).unwrap();
+    let hub = attache_client::HubCredential::Key(scene.hub.owner_key.clone());
+    let hub = attache_client::HubClient::new(attache_client::HubOptions::new(scene.hub.url.clone(), hub)).unwrap();
     let shown = async {
         loop {
             let shown = hub.delegation(created.delegation_id).await.unwrap();
@@ -579,28 +584,28 @@ async fn a_folder_is_lent_through_a_tunnel_of_the_hub() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let shown = tokio::time::timeout(PATIENCE, shown).await.expect("the hub shows its end");
-    assert_eq!((shown.delegation.status, shown.delegation.folder.as_str()), (Status::Completed, "project"));
+    let shown = tokio::time::timeout(TEST_TIMEOUT, shown).await.expect("the hub shows its end");
+    assert_eq!((shown.delegation.status, shown.delegation.folder.as_str()), (DelegationStatus::Completed, "project"));
     let text = serde_json::to_string(&shown).unwrap();
     assert!(!text.contains(scene.machine.root().to_str().unwrap()), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_at_the_hub_ends_it() {
-    let scene = Scene::new(Script::Hold).await;
+    let scene = DelegatorFixture::new(RemoteScript::Hold).await;
     let created = scene.delegate().await;
-    scene.machine.until(&created, |shown| shown.status == Status::Running).await;
-    let key = attache_client::Credential::Key(scene.hub.owner_key.clone());
-    let hub = attache_client::Hub::new(attache_client::HubOptions::new(scene.hub.url.clone(), key)).unwrap();
+    scene.machine.until(&created, |shown| shown.status == DelegationStatus::Running).await;
+    let key = attache_client::HubCredential::Key(scene.hub.owner_key.clone());
+    let hub = attache_client::HubClient::new(attache_client::HubOptions::new(scene.hub.url.clone(), key)).unwrap();
     hub.cancel_delegation(created.delegation_id).await.unwrap();
     let ended = scene.machine.ended(&created).await;
-    assert_eq!(failure(&ended), (Status::Cancelled, ErrorCode::Cancelled));
+    assert_eq!(failure(&ended), (DelegationStatus::Cancelled, AwcpErrorCode::Cancelled));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn there_is_one_daemon_for_a_home_and_ids_that_are_none_are_not_found() {
-    let scene = Scene::new(Script::Work).await;
-    let second = Daemon::start(Options::new(scene.machine.root().join("awcp"), None)).await;
+    let scene = DelegatorFixture::new(RemoteScript::Work).await;
+    let second = DelegationDaemon::start(Options::new(scene.machine.root().join("awcp"), None)).await;
     assert!(matches!(second, Err(attache_runtime::Error::DaemonRunning { .. })), "{second:?}");
     let missing = scene.machine.client.get("dlg_00000000000000000000000000000001".parse().unwrap()).await.unwrap_err();
     assert_eq!((missing.code(), missing.exit_code()), (Some(Code::NotFound), 3));

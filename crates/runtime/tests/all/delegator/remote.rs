@@ -10,21 +10,21 @@ use std::{
 };
 
 use attache_client::{
-    egress::{Guard, Policy},
-    tunnel::{self, Reach},
+    egress::{EgressGuard, EgressPolicy},
+    tunnel::{self, TunnelDialOptions},
 };
 use attache_hub::{Handle, Principal};
 use attache_protocol::{
     Json,
     wire::{
         a2a::{Message, Part},
-        ask::{AskInput, AskState},
-        awcp::{self, Accept, AccessMode, Done, ErrorCode, RemoteConstraints, RemoteMount, Start},
+        awcp::{self, AccessMode, AwcpAccept, AwcpDone, AwcpErrorCode, AwcpStart, RemoteConstraints, RemoteMount},
+        input_request::{CreateInputRequest, WorkerRequestState},
         run::{ClaimedRun, CompleteRequest, FailRequest, ProgressRequest},
-        runtime::{Extension, HeartbeatRequest},
+        runtime::{DeclaredExtension, HeartbeatRequest},
     },
 };
-use attache_testkit::Started;
+use attache_testkit::RunningWorld;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{
@@ -35,7 +35,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// How the remote answers.
 #[derive(Debug, Clone)]
-pub(crate) enum Script {
+pub(crate) enum RemoteScript {
     /// Accepts, writes `made.txt`, and is done.
     Work,
     /// Accepts, writes, then goes on writing until it is stopped.
@@ -52,34 +52,34 @@ pub(crate) enum Script {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Remote {
-    script: Script,
+pub(crate) struct ScriptedRemote {
+    script: RemoteScript,
     pub(crate) folder: Arc<tempfile::TempDir>,
     /// The last START, for whoever wants to use it again.
-    pub(crate) start: watch::Sender<Option<Start>>,
+    pub(crate) start: watch::Sender<Option<AwcpStart>>,
     pub(crate) said: Arc<Mutex<Vec<String>>>,
     pub(crate) gate: Arc<Semaphore>,
     /// The last INVITE.
-    pub(crate) invite: Arc<Mutex<Option<awcp::Invite>>>,
+    pub(crate) invite: Arc<Mutex<Option<awcp::AwcpInvite>>>,
 }
 
 /// One run that the device has claimed.
-struct Work {
+struct ClaimedDelegationRun {
     hub: Handle,
     device: Principal,
     run: ClaimedRun,
 }
 
 #[derive(Deserialize)]
-struct Input {
+struct RunInputMessage {
     message: Message,
 }
 
 pub(crate) const AGENT: &str = "builder";
 const WAIT: Duration = Duration::from_secs(20);
 
-impl Remote {
-    pub(crate) fn new(script: Script) -> Self {
+impl ScriptedRemote {
+    pub(crate) fn new(script: RemoteScript) -> Self {
         Self {
             script,
             folder: Arc::new(tempfile::tempdir().unwrap()),
@@ -90,14 +90,14 @@ impl Remote {
         }
     }
 
-    pub(crate) async fn started(&self) -> Start {
+    pub(crate) async fn started(&self) -> AwcpStart {
         let mut start = self.start.subscribe();
         let started = tokio::time::timeout(WAIT, start.wait_for(Option::is_some)).await;
         started.expect("START comes").unwrap().clone().unwrap()
     }
 
     /// As [`Self::started`], when it has written its file and uses `sftp` no more.
-    pub(crate) async fn wrote(&self) -> Start {
+    pub(crate) async fn wrote(&self) -> AwcpStart {
         let start = self.started().await;
         let wrote = async {
             while !self.said.lock().unwrap().iter().any(|said| said == "wrote: true") {
@@ -113,7 +113,7 @@ impl Remote {
     }
 
     /// Pairs a device that declares these extensions, and works with it until the answer is dropped.
-    pub(crate) async fn host(&self, world: &Started, extensions: Vec<Extension>) -> AbortOnDropHandle<()> {
+    pub(crate) async fn host(&self, world: &RunningWorld, extensions: Vec<DeclaredExtension>) -> AbortOnDropHandle<()> {
         let attached = world.device(AGENT).await;
         let device = world.hub.authenticate_runtime(&attached.runtime_token).await.unwrap();
         let request = HeartbeatRequest { extensions: Some(extensions), ..HeartbeatRequest::default() };
@@ -124,7 +124,7 @@ impl Remote {
             loop {
                 let Ok(pulled) = hub.pull(&device, AGENT, WAIT).await else { return };
                 if let Some(run) = pulled.delivered() {
-                    let work = Work { hub: hub.clone(), device: device.clone(), run };
+                    let work = ClaimedDelegationRun { hub: hub.clone(), device: device.clone(), run };
                     let remote = remote.clone();
                     working.spawn(async move { remote.work(work).await });
                 }
@@ -132,7 +132,7 @@ impl Remote {
         }))
     }
 
-    async fn accept(&self, work: &Work, delegation: &str) -> Option<Start> {
+    async fn accept(&self, work: &ClaimedDelegationRun, delegation: &str) -> Option<AwcpStart> {
         let key = self.key();
         let _ = std::fs::remove_file(&key);
         let made = tokio::process::Command::new("ssh-keygen")
@@ -142,14 +142,14 @@ impl Remote {
             .status();
         assert!(made.await.unwrap().success());
         let constraints = match self.script {
-            Script::ReadOnly => RemoteConstraints {
+            RemoteScript::ReadOnly => RemoteConstraints {
                 accepted_access_mode: Some(AccessMode::Ro),
                 max_ttl_seconds: Some(50),
                 sandbox_profile: None,
             },
             _ => RemoteConstraints::default(),
         };
-        let accept = awcp::Message::Accept(Accept {
+        let accept = awcp::AwcpMessage::Accept(AwcpAccept {
             delegation_id: delegation.to_owned(),
             remote_mount: RemoteMount {
                 mount_point: "/mnt/there".to_owned(),
@@ -159,34 +159,34 @@ impl Remote {
             remote_constraints: Some(constraints),
         });
         let (hub, by, run) = (&work.hub, &work.device, work.run.task_run_id);
-        let request = AskInput {
+        let request = CreateInputRequest {
             epoch: Some(work.run.epoch),
             prompt: "START?".to_owned(),
             parts: Some(Json::of(&[accept.part()])),
             request_id: None,
         };
-        let asked = hub.ask_input(by, run, request).await.ok()?;
+        let asked = hub.request_input(by, run, request).await.ok()?;
         loop {
             let answer = hub.input_answer(by, run, asked.input_request_id, WAIT).await.ok()?;
             match answer.state {
-                AskState::Pending => {}
-                AskState::Answered => {
+                WorkerRequestState::Pending => {}
+                WorkerRequestState::Answered => {
                     let parts: Vec<Part> = answer.parts?.parse().unwrap();
-                    return match awcp::Message::among(&parts) {
-                        Ok(awcp::Message::Start(start)) => Some(start),
+                    return match awcp::AwcpMessage::among(&parts) {
+                        Ok(awcp::AwcpMessage::Start(start)) => Some(start),
                         other => {
                             self.said.lock().unwrap().push(format!("{other:?}"));
                             None
                         }
                     };
                 }
-                AskState::Expired | AskState::Cancelled => return None,
+                WorkerRequestState::Expired | WorkerRequestState::Cancelled => return None,
             }
         }
     }
 
     /// Runs commands of `sftp` in the lent folder; `false` when one fails.
-    pub(crate) async fn sftp(&self, start: &Start, commands: &str) -> bool {
+    pub(crate) async fn sftp(&self, start: &AwcpStart, commands: &str) -> bool {
         let Some(tunnel) = start.mount.endpoint.tunnel.clone() else {
             return sftp(self.folder.path(), &self.key(), start, commands).await;
         };
@@ -197,9 +197,9 @@ impl Remote {
         near.mount.endpoint.port = listener.local_addr().unwrap().port();
         let forwarding = async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let policy = Policy { allow: vec!["127.0.0.1".parse().unwrap()] };
-            let reach = Reach {
-                guard: Guard::new(policy),
+            let policy = EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] };
+            let reach = TunnelDialOptions {
+                guard: EgressGuard::new(policy),
                 pin: None,
                 trusted_certificate: None,
                 connect: Duration::from_secs(10),
@@ -213,7 +213,7 @@ impl Remote {
     }
 }
 
-pub(crate) async fn sftp(folder: &Path, key: &Path, start: &Start, commands: &str) -> bool {
+pub(crate) async fn sftp(folder: &Path, key: &Path, start: &AwcpStart, commands: &str) -> bool {
     let (endpoint, host_key) = (&start.mount.endpoint, start.mount.host_key.as_ref().unwrap());
     let known = folder.join("known_hosts");
     std::fs::write(&known, format!("[{}]:{} {host_key}\n", endpoint.host, endpoint.port)).unwrap();
@@ -231,27 +231,27 @@ pub(crate) async fn sftp(folder: &Path, key: &Path, start: &Start, commands: &st
     command.status().await.unwrap().success()
 }
 
-impl Remote {
-    async fn work(&self, work: Work) {
-        let input: Input = work.run.input.parse().unwrap();
-        let Ok(awcp::Message::Invite(invite)) = awcp::Message::among(&input.message.parts) else {
+impl ScriptedRemote {
+    async fn work(&self, work: ClaimedDelegationRun) {
+        let input: RunInputMessage = work.run.input.parse().unwrap();
+        let Ok(awcp::AwcpMessage::Invite(invite)) = awcp::AwcpMessage::among(&input.message.parts) else {
             return work.fail(json!({"error": "this is no INVITE"})).await;
         };
         *self.invite.lock().unwrap() = Some(invite.clone());
         match self.script {
-            Script::Silent => return std::future::pending().await,
-            Script::Decline => {
-                let error = awcp::Message::Error(awcp::Error {
+            RemoteScript::Silent => return std::future::pending().await,
+            RemoteScript::Decline => {
+                let error = awcp::AwcpMessage::Error(awcp::AwcpError {
                     delegation_id: invite.delegation_id,
-                    code: ErrorCode::MountpointDenied,
+                    code: AwcpErrorCode::MountpointDenied,
                     message: "not here".to_owned(),
                     hint: "elsewhere".to_owned(),
                 });
                 let message = json!({"parts": [error.part()]});
                 return work.fail(json!({"error": "not here", "code": "rejected", "message": message})).await;
             }
-            Script::Fail => return work.fail(json!({"error": "the disk is on fire"})).await,
-            Script::Work | Script::Run(_) | Script::Hold | Script::ReadOnly => {}
+            RemoteScript::Fail => return work.fail(json!({"error": "the disk is on fire"})).await,
+            RemoteScript::Work | RemoteScript::Run(_) | RemoteScript::Hold | RemoteScript::ReadOnly => {}
         }
         let Some(start) = self.accept(&work, &invite.delegation_id).await else {
             return work.fail(json!({"error": "no START came"})).await;
@@ -264,13 +264,13 @@ impl Remote {
         };
         let _ = work.hub.progress(&work.device, work.run.task_run_id, progress).await;
         std::fs::write(self.folder.path().join("made.txt"), "made there\n").unwrap();
-        let commands = if let Script::Run(commands) = self.script { commands } else { "put made.txt" };
+        let commands = if let RemoteScript::Run(commands) = self.script { commands } else { "put made.txt" };
         let wrote = self.sftp(&start, commands).await;
         self.said.lock().unwrap().push(format!("wrote: {wrote}"));
-        if matches!(self.script, Script::Hold) {
+        if matches!(self.script, RemoteScript::Hold) {
             let _ = self.gate.acquire().await;
         }
-        let done = awcp::Message::Done(Done {
+        let done = awcp::AwcpMessage::Done(AwcpDone {
             delegation_id: invite.delegation_id,
             final_summary: format!("did: {}", invite.task.prompt),
             highlights: vec!["made.txt".to_owned()],
@@ -283,7 +283,7 @@ impl Remote {
     }
 }
 
-impl Work {
+impl ClaimedDelegationRun {
     async fn fail(&self, output: Value) {
         let request = FailRequest { epoch: Some(self.run.epoch), output: Json::of(&output), usage: None };
         self.hub.fail(&self.device, self.run.task_run_id, request).await.unwrap();

@@ -1,40 +1,40 @@
 //! Steps around what daemons say of their delegations.
 
-use attache_protocol::{DelegationId, rules::delegation::Status};
+use attache_protocol::{DelegationId, rules::delegation::DelegationStatus};
 
-use super::Generator;
+use super::StepGenerator;
 use crate::{
-    conformance::step::{List, Step},
+    conformance::step::{ListStep, StoreStep},
     record::delegation::{DelegationFilter, NewDelegation},
 };
 
 /// Few, so that they meet.
 const OWNERS: [&str; 3] = ["user:ann", "agent:b'\"", "日本"];
 
-// === impl Generator ===
+// === impl StepGenerator ===
 
-impl Generator {
+impl StepGenerator {
     /// A new one, or another word about one that is known: by its owner mostly.
-    pub(super) fn publish_delegation(&self) -> Step {
+    pub(super) fn publish_delegation(&self) -> StoreStep {
         let known = self.draw.recent(&self.known.delegations).filter(|_| self.draw.percent(65));
         let id = known.unwrap_or_else(|| DelegationId::from_uuid(self.draw.env.uuid()));
         let own = OWNERS[usize::from(id.uuid().as_bytes()[15]) % OWNERS.len()];
         let owner = if self.draw.percent(8) { self.owner() } else { own.to_owned() };
-        let status = self.draw.one_of(&Status::ALL).unwrap_or(Status::Created);
-        Step::PublishDelegation(self.context(), NewDelegation { id, owner, status, shown: self.draw.json() })
+        let status = self.draw.one_of(&DelegationStatus::ALL).unwrap_or(DelegationStatus::Created);
+        StoreStep::PublishDelegation(self.context(), NewDelegation { id, owner, status, shown: self.draw.json() })
     }
 
-    pub(super) fn cancel_delegation(&self) -> Step {
-        Step::CancelDelegation(self.context(), self.some_delegation())
+    pub(super) fn cancel_delegation(&self) -> StoreStep {
+        StoreStep::CancelDelegation(self.context(), self.some_delegation())
     }
 
-    pub(super) fn read_delegations(&self) -> Step {
+    pub(super) fn read_delegations(&self) -> StoreStep {
         if self.draw.percent(50) {
-            return Step::Delegation(self.tenant(), self.some_delegation());
+            return StoreStep::Delegation(self.tenant(), self.some_delegation());
         }
         let owner = self.draw.percent(50).then(|| self.owner());
-        let list = List::Delegations(DelegationFilter { owner });
-        Step::List { tenant: self.tenant(), list, limit: self.limit() }
+        let list = ListStep::Delegations(DelegationFilter { owner });
+        StoreStep::List { tenant: self.tenant(), list, limit: self.limit() }
     }
 
     fn some_delegation(&self) -> DelegationId {

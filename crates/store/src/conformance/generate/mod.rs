@@ -1,38 +1,38 @@
 //! Makes steps from a seed. It knows what exists, so most steps mean something, and some are wrong on purpose.
 
+mod accounts;
+mod channels;
+#[cfg(test)]
+mod coverage;
 mod delegations;
 mod kinds;
-mod outside;
-mod peers;
-mod people;
+mod outside_agents;
 mod pushes;
-mod questions;
-#[cfg(test)]
-mod reach;
+mod quotas;
 mod reads;
-mod spending;
+mod runs;
 mod users;
-mod work;
+mod worker_requests;
 
 use std::time::Duration;
 
 use attache_protocol::{
     AgentId, RuntimeId, TenantId, Timestamp,
-    rules::run::{Status, next_deadline},
+    rules::run::{RunStatus, next_deadline},
     wire::runtime::RuntimeState,
 };
 
 use self::kinds::{CHANNELS, FOUNDATION, Kind, OUTSIDE, PEOPLE, SUBSCRIBERS};
 use super::{
-    answer::Answer,
-    draw::Draw,
-    known::{Border, Known, SILENCE},
-    step::Step,
+    generator_state::{GeneratorState, SILENCE_TIMEOUT, TimeBoundary},
+    random::RandomSource,
+    step::StoreStep,
+    step_result::StepResult,
 };
 use crate::{
-    Context, MAX_PUSH_CONFIGS, Store,
-    memory::Memory,
-    record::{Page, RunFilter, RunRecord},
+    MAX_PUSH_CONFIGS, Store, WriteContext,
+    memory::MemoryStore,
+    record::{Pagination, RunFilter, RunRecord},
 };
 
 const HOUR: u64 = 60 * 60 * 1000;
@@ -42,8 +42,8 @@ const SOON: Duration = Duration::from_secs(5 * 60);
 
 /// Makes the steps of one sequence.
 #[derive(Debug)]
-pub(super) struct Generator {
-    draw: Draw,
+pub(super) struct StepGenerator {
+    draw: RandomSource,
     /// The tenant of the sequence.
     tenant: TenantId,
     /// Another tenant; in half of the sequences it does not exist.
@@ -52,14 +52,14 @@ pub(super) struct Generator {
     weights: &'static [(u64, Kind)],
     /// What comes next, last one first; drawn when empty. Most sequences begin with making something to work with.
     planned: Vec<Kind>,
-    known: Known,
+    known: GeneratorState,
 }
 
-// === impl Generator ===
+// === impl StepGenerator ===
 
-impl Generator {
+impl StepGenerator {
     pub(super) fn new(seed: u64) -> Self {
-        let draw = Draw::new(seed);
+        let draw = RandomSource::new(seed);
         let (tenant, foreign) = (draw.env.tenant_id(), draw.env.tenant_id());
         let mut planned = Vec::new();
         if draw.percent(97) {
@@ -82,7 +82,7 @@ impl Generator {
             planned.extend([Kind::FillPushes; MAX_PUSH_CONFIGS + 1]);
         }
         planned.reverse();
-        Self { draw, tenant, foreign, weights, planned, known: Known::default() }
+        Self { draw, tenant, foreign, weights, planned, known: GeneratorState::default() }
     }
 
     /// Whether the sequence lists runs as A2A does.
@@ -96,16 +96,16 @@ impl Generator {
     }
 
     /// What a sequence ends with: nothing may be overdue afterwards.
-    pub(super) fn last(&self) -> Step {
-        Step::Sweep { silence: SILENCE, at: self.now() }
+    pub(super) fn last(&self) -> StoreStep {
+        StoreStep::Sweep { silence: SILENCE_TIMEOUT, at: self.now() }
     }
 
     /// The next step. Looks at the model for what would make sense, for example the current epoch of a run.
-    pub(super) async fn next(&mut self, model: &Memory) -> Step {
+    pub(super) async fn next(&mut self, model: &MemoryStore) -> StoreStep {
         self.pass_time(model).await;
         let kind = self.planned.pop().unwrap_or_else(|| self.kind());
         match self.sensible(kind, model).await {
-            Kind::Crash => Step::Crash,
+            Kind::Crash => StoreStep::Crash,
             Kind::EnsureTenant => self.ensure_tenant(),
             Kind::CreateTenant => self.create_tenant(),
             Kind::CreateAccount => self.create_account(),
@@ -120,7 +120,7 @@ impl Generator {
             Kind::RevokeRuntime => self.revoke_runtime(model).await,
             Kind::Heartbeat => self.heartbeat(model).await,
             Kind::ChangeToken => self.change_token(model).await,
-            Kind::Leave => Step::Leave(self.some_runtime(model).await, self.at()),
+            Kind::Leave => StoreStep::Leave(self.some_runtime(model).await, self.at()),
             Kind::CreateKey => self.create_key(),
             Kind::RevokeKey => self.revoke_key(),
             Kind::RecordEvent => self.record_event(),
@@ -190,12 +190,12 @@ impl Generator {
         }
     }
 
-    pub(super) fn learn(&mut self, step: &Step, answer: &Answer) {
+    pub(super) fn learn(&mut self, step: &StoreStep, answer: &StepResult) {
         self.known.learn(step, answer);
     }
 
     /// What to do instead, mostly, if there is nothing to do it with.
-    async fn sensible(&self, kind: Kind, model: &Memory) -> Kind {
+    async fn sensible(&self, kind: Kind, model: &MemoryStore) -> Kind {
         if self.draw.percent(10) {
             return kind;
         }
@@ -270,7 +270,7 @@ impl Generator {
     }
 
     /// Moves the clock by milliseconds mostly, by days sometimes, and now and then exactly onto a border.
-    async fn pass_time(&mut self, model: &Memory) {
+    async fn pass_time(&mut self, model: &MemoryStore) {
         // Questions wait for answers, so sequences about them take their time less often.
         let calm = self.weights.len() == CHANNELS.len() && self.draw.percent(60);
         let millis = match self.draw.below(100) {
@@ -282,34 +282,34 @@ impl Generator {
             88..91 => self.draw.below(20 * 60_000),
             91..92 => self.draw.below(2 * DAY),
             92..93 => DAY,
-            _ => return self.meet_a_border(model).await,
+            _ => return self.cross_time_boundary(model).await,
         };
         self.draw.env.advance(Duration::from_millis(millis));
     }
 
     /// Moves the clock exactly to where something changes by itself, and has somebody look.
-    async fn meet_a_border(&mut self, model: &Memory) {
+    async fn cross_time_boundary(&mut self, model: &MemoryStore) {
         let now = self.now();
         let border = if self.draw.percent(50) {
             let deadline = self.some_run(model).await.and_then(|run| next_deadline(&run.state));
             let near = deadline.filter(|deadline| self.draw.percent(15) || deadline.since(now) < SOON);
             near.map(|deadline| (deadline, if self.draw.percent(70) { Kind::Sweep } else { Kind::Claim }))
         } else {
-            let mut ahead: Vec<(Timestamp, Border)> =
+            let mut ahead: Vec<(Timestamp, TimeBoundary)> =
                 self.known.borders.iter().copied().filter(|(at, _)| *at > now).collect();
             ahead.sort_unstable();
             self.draw.one_of(&ahead[..ahead.len().min(3)]).map(|(at, border)| {
                 let kind = match border {
-                    Border::Pairing if self.draw.percent(30) => Kind::DecidePairing,
-                    Border::Pairing => Kind::AttachRuntime,
-                    Border::Grace => Kind::Heartbeat,
-                    Border::Silence => Kind::Sweep,
-                    Border::Key => Kind::CreateRun,
-                    Border::Question if self.draw.percent(20) => Kind::DecidePermission,
-                    Border::Question => Kind::Sweep,
-                    Border::Grant => Kind::RequestPermission,
-                    Border::Midnight => self.at_midnight(),
-                    Border::Delivery => Kind::ReadDeliveries,
+                    TimeBoundary::Pairing if self.draw.percent(30) => Kind::DecidePairing,
+                    TimeBoundary::Pairing => Kind::AttachRuntime,
+                    TimeBoundary::Grace => Kind::Heartbeat,
+                    TimeBoundary::Silence => Kind::Sweep,
+                    TimeBoundary::Key => Kind::CreateRun,
+                    TimeBoundary::Question if self.draw.percent(20) => Kind::DecidePermission,
+                    TimeBoundary::Question => Kind::Sweep,
+                    TimeBoundary::Grant => Kind::RequestPermission,
+                    TimeBoundary::Midnight => self.at_midnight(),
+                    TimeBoundary::Delivery => Kind::ReadDeliveries,
                 };
                 (at, kind)
             })
@@ -331,14 +331,15 @@ impl Generator {
         if self.draw.percent(foreign) { self.foreign } else { self.tenant }
     }
 
-    fn context(&self) -> Context {
-        let actor = self.draw.one_of(&["key:owner", "key:other", Context::SYSTEM, "user:日本"]).unwrap_or_default();
+    fn context(&self) -> WriteContext {
+        let actor =
+            self.draw.one_of(&["key:owner", "key:other", WriteContext::SYSTEM, "user:日本"]).unwrap_or_default();
         let user = if self.draw.percent(60) { self.draw.recent(&self.known.users) } else { None };
-        Context::new(self.tenant(), actor, self.at()).for_user(user)
+        WriteContext::new(self.tenant(), actor, self.at()).for_user(user)
     }
 
     /// A run of the model: one that somebody works on mostly, any other sometimes.
-    async fn some_run(&self, model: &Memory) -> Option<RunRecord> {
+    async fn some_run(&self, model: &MemoryStore) -> Option<RunRecord> {
         if self.draw.percent(75) {
             let mut running = self.running(model).await;
             if !running.is_empty() {
@@ -351,22 +352,22 @@ impl Generator {
     }
 
     /// The newest few runs that somebody works on.
-    async fn running(&self, model: &Memory) -> Vec<RunRecord> {
-        let filter = RunFilter { status: Some(Status::Running), ..RunFilter::default() };
-        let page = Page { limit: 3, cursor: None };
+    async fn running(&self, model: &MemoryStore) -> Vec<RunRecord> {
+        let filter = RunFilter { status: Some(RunStatus::Running), ..RunFilter::default() };
+        let page = Pagination { limit: 3, cursor: None };
         model.runs(self.tenant, filter, page).await.map(|listed| listed.items).unwrap_or_default()
     }
 
     /// Active runtimes with their agents.
-    async fn active(&self, model: &Memory) -> Vec<(RuntimeId, AgentId)> {
-        let page = Page { limit: 20, cursor: None };
+    async fn active(&self, model: &MemoryStore) -> Vec<(RuntimeId, AgentId)> {
+        let page = Pagination { limit: 20, cursor: None };
         let runtimes = model.runtimes(self.tenant, None, page).await.map(|listed| listed.items).unwrap_or_default();
         let active = runtimes.iter().filter(|runtime| runtime.state == RuntimeState::Active);
         active.map(|runtime| (runtime.id, runtime.agent)).collect()
     }
 
     /// An active runtime mostly, any other or none that exists sometimes.
-    async fn some_runtime(&self, model: &Memory) -> RuntimeId {
+    async fn some_runtime(&self, model: &MemoryStore) -> RuntimeId {
         let active = if self.draw.percent(90) { self.draw.one_of(&self.active(model).await) } else { None };
         active.map_or_else(|| self.runtime(), |(runtime, _)| runtime)
     }

@@ -2,53 +2,53 @@
 
 use attache_protocol::{Json, RunId, rules::run::FailureCode};
 
-use super::{DAY, Generator, HOUR};
+use super::{DAY, HOUR, StepGenerator};
 use crate::{
-    conformance::step::Step,
-    memory::Memory,
+    conformance::step::StoreStep,
+    memory::MemoryStore,
     record::{
         push::{NewPushConfig, PushVersion},
-        task::{Of, TaskFilter, TaskState},
+        task::{RunOwner, RunTaskState, TaskFilter},
     },
 };
 
 /// Few, so that configs are replaced.
 const IDS: [&str; 4] = ["", "a", "b'\"", "日本"];
-const STATES: [TaskState; 8] = [
-    TaskState::Submitted,
-    TaskState::Working,
-    TaskState::InputRequired,
-    TaskState::AuthRequired,
-    TaskState::Completed,
-    TaskState::Rejected,
-    TaskState::Failed,
-    TaskState::Cancelled,
+const STATES: [RunTaskState; 8] = [
+    RunTaskState::Submitted,
+    RunTaskState::Working,
+    RunTaskState::InputRequired,
+    RunTaskState::AuthRequired,
+    RunTaskState::Completed,
+    RunTaskState::Rejected,
+    RunTaskState::Failed,
+    RunTaskState::Cancelled,
 ];
 
-// === impl Generator ===
+// === impl StepGenerator ===
 
-impl Generator {
+impl StepGenerator {
     /// Of a run that somebody works on or will mostly, so that there is something to tell.
-    pub(super) async fn set_push(&self, model: &Memory) -> Step {
+    pub(super) async fn set_push(&self, model: &MemoryStore) -> StoreStep {
         let run = self.some_run(model).await.map_or_else(|| self.run(), |run| run.id);
-        Step::SetPushConfig(self.context(), run, self.push_config())
+        StoreStep::SetPushConfig(self.context(), run, self.push_config())
     }
 
     /// One more of the newest run, which has none with this id.
-    pub(super) fn fill_pushes(&self) -> Step {
+    pub(super) fn fill_pushes(&self) -> StoreStep {
         let run = self.known.runs.last().copied().unwrap_or_else(|| self.run());
         let id = format!("{}", self.draw.below(1 << 40));
-        Step::SetPushConfig(self.context(), run, NewPushConfig { id, ..self.push_config() })
+        StoreStep::SetPushConfig(self.context(), run, NewPushConfig { id, ..self.push_config() })
     }
 
-    pub(super) fn remove_push(&self) -> Step {
-        Step::RemovePushConfig(self.context(), self.told_run(), self.push_id())
+    pub(super) fn remove_push(&self) -> StoreStep {
+        StoreStep::RemovePushConfig(self.context(), self.told_run(), self.push_id())
     }
 
-    pub(super) fn read_push(&self) -> Step {
+    pub(super) fn read_push(&self) -> StoreStep {
         match self.draw.percent(50) {
-            true => Step::PushConfig(self.tenant(), self.told_run(), self.push_id()),
-            false => Step::PushConfigs(self.tenant(), self.told_run()),
+            true => StoreStep::PushConfig(self.tenant(), self.told_run(), self.push_id()),
+            false => StoreStep::PushConfigs(self.tenant(), self.told_run()),
         }
     }
 
@@ -73,8 +73,8 @@ impl Generator {
         let caller = || self.draw.one_of(&["key:owner", "key:other", "system", "user:日本", ""]).unwrap_or_default();
         let of = match self.draw.below(100) {
             0..65 => None,
-            65..82 => Some(Of::User(self.user())),
-            _ => Some(Of::Caller(caller().to_owned())),
+            65..82 => Some(RunOwner::User(self.user())),
+            _ => Some(RunOwner::Caller(caller().to_owned())),
         };
         TaskFilter {
             // The first one has worked most.

@@ -2,49 +2,49 @@
 
 use attache_protocol::{RunId, secret::SecretHash};
 
-use super::Generator;
-use crate::conformance::step::{List, Step};
+use super::StepGenerator;
+use crate::conformance::step::{ListStep, StoreStep};
 
-// === impl Generator ===
+// === impl StepGenerator ===
 
-impl Generator {
-    pub(super) fn read_one(&self) -> Step {
+impl StepGenerator {
+    pub(super) fn read_one(&self) -> StoreStep {
         let tenant = self.tenant();
         match self.draw.below(7) {
-            0 => Step::Account(tenant, self.agent_ref()),
-            1 => Step::Runtime(tenant, self.runtime()),
-            2 => Step::Credential(self.any_secret()),
-            3 => Step::Run(tenant, self.run()),
-            4 => Step::Live(tenant),
-            5 => Step::Conversation(tenant, self.conversation()),
-            _ => Step::Artifact(tenant, self.artifact()),
+            0 => StoreStep::Account(tenant, self.agent_ref()),
+            1 => StoreStep::Runtime(tenant, self.runtime()),
+            2 => StoreStep::Credential(self.any_secret()),
+            3 => StoreStep::Run(tenant, self.run()),
+            4 => StoreStep::Live(tenant),
+            5 => StoreStep::Conversation(tenant, self.conversation()),
+            _ => StoreStep::Artifact(tenant, self.artifact()),
         }
     }
 
-    pub(super) fn read_events(&self) -> Step {
+    pub(super) fn read_events(&self) -> StoreStep {
         let run: RunId = self.run();
-        Step::RunEvents { tenant: self.tenant(), run, after: self.after(), limit: self.limit() }
+        StoreStep::RunEvents { tenant: self.tenant(), run, after: self.after(), limit: self.limit() }
     }
 
-    pub(super) fn read_log(&self) -> Step {
-        Step::Log { tenant: self.tenant(), after: self.after(), limit: self.limit() }
+    pub(super) fn read_log(&self) -> StoreStep {
+        StoreStep::Log { tenant: self.tenant(), after: self.after(), limit: self.limit() }
     }
 
-    pub(super) fn list(&self) -> Step {
-        Step::List { tenant: self.tenant(), list: self.any_list(), limit: self.limit() }
+    pub(super) fn list(&self) -> StoreStep {
+        StoreStep::List { tenant: self.tenant(), list: self.any_list(), limit: self.limit() }
     }
 
-    pub(super) fn list_tasks(&self) -> Step {
-        Step::List { tenant: self.tenant(), list: List::Tasks(self.task_filter()), limit: self.limit() }
+    pub(super) fn list_tasks(&self) -> StoreStep {
+        StoreStep::List { tenant: self.tenant(), list: ListStep::Tasks(self.task_filter()), limit: self.limit() }
     }
 
     /// Of lists that exist: what an empty list says to a wrong cursor is nobody's business.
-    pub(super) fn wrong_cursor(&self) -> Step {
+    pub(super) fn wrong_cursor(&self) -> StoreStep {
         let list = match self.any_list() {
-            List::Messages(_) | List::Artifacts(_) => List::Accounts,
+            ListStep::Messages(_) | ListStep::Artifacts(_) => ListStep::Accounts,
             list => list,
         };
-        Step::WrongCursor { tenant: self.tenant, list }
+        StoreStep::WrongCursor { tenant: self.tenant, list }
     }
 
     fn any_secret(&self) -> SecretHash {

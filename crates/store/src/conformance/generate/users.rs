@@ -2,48 +2,48 @@
 
 use attache_protocol::{
     Secret, UserId,
-    wire::key::{Role, Scope},
+    wire::key::{KeyScope, Role},
 };
 
-use super::Generator;
+use super::StepGenerator;
 use crate::{
-    conformance::step::Step,
-    record::people::{NewUser, UserPatch, UserRef},
+    conformance::step::StoreStep,
+    record::user::{NewUser, UserPatch, UserRef},
 };
 
 /// Few, so that they collide; in an order that a sorting engine may get wrong.
 const NAMES: [&str; 6] = ["ada", "Ada", "ädä", "z'", "日本", ""];
 const RULES: [&str; 4] = ["", "rules: []\n", "line\nbreak\ttab é 🦀", "rules: [] # another"];
 
-// === impl Generator ===
+// === impl StepGenerator ===
 
-impl Generator {
-    pub(super) fn create_user(&self) -> Step {
+impl StepGenerator {
+    pub(super) fn create_user(&self) -> StoreStep {
         let new = NewUser {
             id: self.draw.env.user_id(),
             name: self.user_name(),
             role: self.role(),
             password: self.draw.maybe_text().map(Secret::new),
         };
-        Step::CreateUser(self.context(), new)
+        StoreStep::CreateUser(self.context(), new)
     }
 
-    pub(super) fn update_user(&self) -> Step {
+    pub(super) fn update_user(&self) -> StoreStep {
         let patch = UserPatch {
             name: self.draw.percent(40).then(|| self.user_name()),
             role: self.draw.percent(50).then(|| self.role()),
             password: self.draw.percent(50).then(|| Secret::new(self.draw.text())),
         };
         let keep = if self.draw.percent(30) { self.draw.recent(&self.known.keys) } else { None };
-        Step::UpdateUser(self.context(), self.user_ref(), patch, keep)
+        StoreStep::UpdateUser(self.context(), self.user_ref(), patch, keep)
     }
 
-    pub(super) fn remove_user(&self) -> Step {
-        Step::RemoveUser(self.context(), self.user_ref())
+    pub(super) fn remove_user(&self) -> StoreStep {
+        StoreStep::RemoveUser(self.context(), self.user_ref())
     }
 
     /// By somebody who has seen the newest ones mostly.
-    pub(super) fn set_rules(&self) -> Step {
+    pub(super) fn set_rules(&self) -> StoreStep {
         let text = self.draw.one_of(&RULES).unwrap_or_default().to_owned();
         let expected = match self.draw.below(100) {
             0..50 => Some(self.known.rules),
@@ -51,15 +51,15 @@ impl Generator {
             70..75 => Some(self.known.rules + 1),
             _ => None,
         };
-        Step::SetAccessRules(self.context(), text, expected)
+        StoreStep::SetAccessRules(self.context(), text, expected)
     }
 
-    pub(super) fn read_people(&self) -> Step {
+    pub(super) fn read_people(&self) -> StoreStep {
         let key = self.draw.recent(&self.known.keys).filter(|_| self.draw.percent(95));
         match self.draw.below(3) {
-            0 => Step::User(self.tenant(), self.user_ref()),
-            1 => Step::KeyCredential(key.unwrap_or_else(|| self.draw.env.key_id())),
-            _ => Step::AccessRules(self.tenant()),
+            0 => StoreStep::User(self.tenant(), self.user_ref()),
+            1 => StoreStep::KeyCredential(key.unwrap_or_else(|| self.draw.env.key_id())),
+            _ => StoreStep::AccessRules(self.tenant()),
         }
     }
 
@@ -68,8 +68,8 @@ impl Generator {
         if self.draw.percent(4) { unknown } else { self.draw.recent(&self.known.users).unwrap_or(unknown) }
     }
 
-    pub(super) fn scopes(&self) -> Option<Vec<Scope>> {
-        let some = || Scope::ALL.into_iter().filter(|_| self.draw.percent(40)).collect();
+    pub(super) fn scopes(&self) -> Option<Vec<KeyScope>> {
+        let some = || KeyScope::ALL.into_iter().filter(|_| self.draw.percent(40)).collect();
         self.draw.percent(50).then(some)
     }
 

@@ -67,16 +67,16 @@ const VALUED: &[&str] = &[
 ];
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Flags {
+pub(super) struct FakeClaudeFlags {
     given: Vec<(String, Option<String>)>,
     pub(super) prompt: Option<String>,
     /// What `initialize` says in place of the command line.
     instructions: Vec<String>,
 }
 
-// === impl Flags ===
+// === impl FakeClaudeFlags ===
 
-impl Flags {
+impl FakeClaudeFlags {
     /// Fails with the option that Claude Code does not know.
     pub(super) fn parse(arguments: &[String]) -> Result<Self, String> {
         let mut flags = Self::default();
@@ -133,8 +133,8 @@ impl Flags {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Flags, String> {
-        Flags::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    fn parse(line: &str) -> Result<FakeClaudeFlags, String> {
+        FakeClaudeFlags::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]

@@ -2,38 +2,38 @@
 
 use serde_json::{Value, json};
 
-use super::{Event, Label, pieces, reason};
+use super::{ModelStreamEvent, ReplyLabel, chunks, reason};
 use crate::stub_model::{
-    answer::{Content, Reply},
-    conversation::{Conversation, Mode, Tool, Turn, list, text_of},
+    answer::{ModelContent, ModelReply},
+    conversation::{ModelConversation, ModelTool, ModelTurn, ReplyMode, list, text_of},
 };
 
-pub(super) fn read(request: &Value) -> Conversation {
+pub(super) fn read(request: &Value) -> ModelConversation {
     let mut turns = Vec::new();
     for message in list(&request["messages"]).iter().filter(|message| message["role"] == "user") {
         let content = &message["content"];
         let (results, said): (Vec<&Value>, Vec<&Value>) =
             list(content).iter().partition(|block| block["type"] == "tool_result");
-        turns.extend(results.into_iter().map(|block| Turn::Result(text_of(&block["content"]))));
+        turns.extend(results.into_iter().map(|block| ModelTurn::Result(text_of(&block["content"]))));
         let text = if content.is_string() {
             text_of(content)
         } else {
             said.into_iter().map(text_of).collect::<Vec<_>>().join("\n")
         };
         if !text.is_empty() {
-            turns.push(Turn::User(text));
+            turns.push(ModelTurn::User(text));
         }
     }
     let tools = list(&request["tools"]).iter();
-    Conversation {
+    ModelConversation {
         model: text_of(&request["model"]),
-        mode: Mode::of(request),
-        tools: tools.map(|tool| Tool::function(&text_of(&tool["name"]), &tool["input_schema"])).collect(),
+        mode: ReplyMode::of(request),
+        tools: tools.map(|tool| ModelTool::function(&text_of(&tool["name"]), &tool["input_schema"])).collect(),
         turns,
     }
 }
 
-pub(super) fn whole(label: Label<'_>, reply: &Reply) -> Value {
+pub(super) fn whole(label: ReplyLabel<'_>, reply: &ModelReply) -> Value {
     let mut message = envelope(label, reply);
     message["content"] = json!([block(label, reply)]);
     message["stop_reason"] = json!(stop_reason(reply));
@@ -41,14 +41,14 @@ pub(super) fn whole(label: Label<'_>, reply: &Reply) -> Value {
     message
 }
 
-pub(super) fn events(label: Label<'_>, reply: &Reply) -> (Vec<Event>, Vec<Event>) {
+pub(super) fn events(label: ReplyLabel<'_>, reply: &ModelReply) -> (Vec<ModelStreamEvent>, Vec<ModelStreamEvent>) {
     let first = vec![named("message_start", json!({"message": envelope(label, reply)}))];
     let (start, deltas) = match &reply.content {
-        Content::Text(text) | Content::Refusal(text) => {
-            let deltas: Vec<Value> = pieces(text).map(|piece| json!({"type": "text_delta", "text": piece})).collect();
+        ModelContent::Text(text) | ModelContent::Refusal(text) => {
+            let deltas: Vec<Value> = chunks(text).map(|piece| json!({"type": "text_delta", "text": piece})).collect();
             (json!({"type": "text", "text": ""}), deltas)
         }
-        Content::Call(call) => {
+        ModelContent::Call(call) => {
             let mut start = block(label, reply);
             start["input"] = json!({});
             (start, vec![json!({"type": "input_json_delta", "partial_json": call.input.to_string()})])
@@ -64,12 +64,12 @@ pub(super) fn events(label: Label<'_>, reply: &Reply) -> (Vec<Event>, Vec<Event>
 }
 
 /// Every event says in its data, too, which it is.
-fn named(name: &'static str, mut data: Value) -> Event {
+fn named(name: &'static str, mut data: Value) -> ModelStreamEvent {
     data["type"] = json!(name);
-    Event::named(name, &data)
+    ModelStreamEvent::named(name, &data)
 }
 
-fn envelope(label: Label<'_>, reply: &Reply) -> Value {
+fn envelope(label: ReplyLabel<'_>, reply: &ModelReply) -> Value {
     json!({
         "id": format!("msg_stub{}", label.serial), "type": "message", "role": "assistant", "model": label.model,
         "content": [], "stop_reason": null, "stop_sequence": null,
@@ -78,16 +78,16 @@ fn envelope(label: Label<'_>, reply: &Reply) -> Value {
     })
 }
 
-fn block(label: Label<'_>, reply: &Reply) -> Value {
+fn block(label: ReplyLabel<'_>, reply: &ModelReply) -> Value {
     match &reply.content {
-        Content::Text(text) | Content::Refusal(text) => json!({"type": "text", "text": text}),
-        Content::Call(call) => {
+        ModelContent::Text(text) | ModelContent::Refusal(text) => json!({"type": "text", "text": text}),
+        ModelContent::Call(call) => {
             let id = format!("toolu_stub{}", label.serial);
             json!({"type": "tool_use", "id": id, "name": call.tool.name, "input": call.input})
         }
     }
 }
 
-fn stop_reason(reply: &Reply) -> &'static str {
+fn stop_reason(reply: &ModelReply) -> &'static str {
     reason(&reply.content, "end_turn", "tool_use", "refusal")
 }

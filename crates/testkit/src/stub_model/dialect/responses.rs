@@ -2,49 +2,49 @@
 
 use serde_json::{Value, json};
 
-use super::{Event, Label, arguments, pieces};
+use super::{ModelStreamEvent, ReplyLabel, arguments, chunks};
 use crate::stub_model::{
-    answer::{Content, Reply},
-    conversation::{Conversation, Kind, Mode, Tool, Turn, list, text_of},
+    answer::{ModelContent, ModelReply},
+    conversation::{ModelConversation, ModelTool, ModelToolKind, ModelTurn, ReplyMode, list, text_of},
 };
 
-pub(super) fn read(request: &Value) -> Conversation {
+pub(super) fn read(request: &Value) -> ModelConversation {
     let input = &request["input"];
     let mut turns = Vec::new();
     if let Value::String(text) = input {
-        turns.push(Turn::User(text.clone()));
+        turns.push(ModelTurn::User(text.clone()));
     }
     for item in list(input) {
         if text_of(&item["type"]).ends_with("_output") {
-            turns.push(Turn::Result(text_of(&item["output"])));
+            turns.push(ModelTurn::Result(text_of(&item["output"])));
         } else if item["role"] == "user" {
-            turns.push(Turn::User(text_of(&item["content"])));
+            turns.push(ModelTurn::User(text_of(&item["content"])));
         }
     }
     let tools = list(&request["tools"]).iter().flat_map(|tool| {
         let name = text_of(&tool["name"]);
         if tool["type"] == "namespace" {
             let members = list(&tool["tools"]).iter();
-            return members.map(|tool| Tool { namespace: Some(name.clone()), ..read_tool(tool) }).collect();
+            return members.map(|tool| ModelTool { namespace: Some(name.clone()), ..read_tool(tool) }).collect();
         }
         vec![read_tool(tool)]
     });
-    Conversation { model: text_of(&request["model"]), mode: Mode::of(request), tools: tools.collect(), turns }
+    ModelConversation { model: text_of(&request["model"]), mode: ReplyMode::of(request), tools: tools.collect(), turns }
 }
 
 /// Tools without a name are known by their type, for example `local_shell`.
-fn read_tool(tool: &Value) -> Tool {
+fn read_tool(tool: &Value) -> ModelTool {
     let name = tool.get("name").unwrap_or(&tool["type"]);
-    let kind = if tool["type"] == "custom" { Kind::Custom } else { Kind::Function };
-    Tool { kind, ..Tool::function(&text_of(name), &tool["parameters"]) }
+    let kind = if tool["type"] == "custom" { ModelToolKind::Custom } else { ModelToolKind::Function };
+    ModelTool { kind, ..ModelTool::function(&text_of(name), &tool["parameters"]) }
 }
 
-pub(super) fn whole(label: Label<'_>, reply: &Reply) -> Value {
+pub(super) fn whole(label: ReplyLabel<'_>, reply: &ModelReply) -> Value {
     response(label, "completed", &json!([item(label, reply)]), &usage(reply))
 }
 
-pub(super) fn events(label: Label<'_>, reply: &Reply) -> (Vec<Event>, Vec<Event>) {
-    let mut numbered = Numbered(0);
+pub(super) fn events(label: ReplyLabel<'_>, reply: &ModelReply) -> (Vec<ModelStreamEvent>, Vec<ModelStreamEvent>) {
+    let mut numbered = EventNumbering(0);
     let begun = response(label, "in_progress", &json!([]), &Value::Null);
     let first = vec![
         numbered.event("response.created", json!({"response": begun})),
@@ -55,7 +55,7 @@ pub(super) fn events(label: Label<'_>, reply: &Reply) -> (Vec<Event>, Vec<Event>
     let mut rest = Vec::new();
     let mut say = |name, data| rest.push(numbered.event(name, data));
     match &reply.content {
-        Content::Text(_) | Content::Refusal(_) => {
+        ModelContent::Text(_) | ModelContent::Refusal(_) => {
             let mut empty = item.clone();
             empty["status"] = json!("in_progress");
             empty["content"] = json!([]);
@@ -66,26 +66,26 @@ pub(super) fn events(label: Label<'_>, reply: &Reply) -> (Vec<Event>, Vec<Event>
                 data[member] = value;
                 data
             };
-            if let Content::Text(text) = &reply.content {
+            if let ModelContent::Text(text) = &reply.content {
                 let part = json!({"type": "output_text", "text": "", "annotations": []});
                 say("response.content_part.added", at("part", part));
-                for piece in pieces(text) {
+                for piece in chunks(text) {
                     say("response.output_text.delta", at("delta", json!(piece)));
                 }
                 say("response.output_text.done", at("text", json!(text)));
-            } else if let Content::Refusal(text) = &reply.content {
+            } else if let ModelContent::Refusal(text) = &reply.content {
                 say("response.content_part.added", at("part", json!({"type": "refusal", "refusal": ""})));
                 say("response.refusal.delta", at("delta", json!(text)));
                 say("response.refusal.done", at("refusal", json!(text)));
             }
             say("response.content_part.done", at("part", item["content"][0].clone()));
         }
-        Content::Call(call) => {
+        ModelContent::Call(call) => {
             let (member, delta, done) = match call.tool.kind {
-                Kind::Function => {
+                ModelToolKind::Function => {
                     ("arguments", "response.function_call_arguments.delta", "response.function_call_arguments.done")
                 }
-                Kind::Custom => {
+                ModelToolKind::Custom => {
                     ("input", "response.custom_tool_call_input.delta", "response.custom_tool_call_input.done")
                 }
             };
@@ -105,41 +105,43 @@ pub(super) fn events(label: Label<'_>, reply: &Reply) -> (Vec<Event>, Vec<Event>
 }
 
 /// Events of a response are numbered.
-struct Numbered(u64);
+struct EventNumbering(u64);
 
-impl Numbered {
-    fn event(&mut self, name: &'static str, mut data: Value) -> Event {
+impl EventNumbering {
+    fn event(&mut self, name: &'static str, mut data: Value) -> ModelStreamEvent {
         data["type"] = json!(name);
         data["sequence_number"] = json!(self.0);
         self.0 += 1;
-        Event::named(name, &data)
+        ModelStreamEvent::named(name, &data)
     }
 }
 
-fn response(label: Label<'_>, status: &str, output: &Value, usage: &Value) -> Value {
+fn response(label: ReplyLabel<'_>, status: &str, output: &Value, usage: &Value) -> Value {
     json!({
         "id": format!("resp_stub{}", label.serial), "object": "response", "created_at": 0, "status": status,
         "model": label.model, "output": output, "usage": usage, "error": null, "incomplete_details": null,
     })
 }
 
-fn item(label: Label<'_>, reply: &Reply) -> Value {
+fn item(label: ReplyLabel<'_>, reply: &ModelReply) -> Value {
     let serial = label.serial;
     let message = |content: Value| {
         json!({"id": format!("msg_stub{serial}"), "type": "message", "role": "assistant", "status": "completed",
             "content": [content]})
     };
     let call = match &reply.content {
-        Content::Text(text) => return message(json!({"type": "output_text", "text": text, "annotations": []})),
-        Content::Refusal(text) => return message(json!({"type": "refusal", "refusal": text})),
-        Content::Call(call) => call,
+        ModelContent::Text(text) => return message(json!({"type": "output_text", "text": text, "annotations": []})),
+        ModelContent::Refusal(text) => return message(json!({"type": "refusal", "refusal": text})),
+        ModelContent::Call(call) => call,
     };
     let (id, call_id, name) = (format!("call_item_stub{serial}"), format!("call_stub{serial}"), &call.tool.name);
     let mut item = match call.tool.kind {
-        Kind::Function => json!({"id": id, "type": "function_call", "status": "completed", "call_id": call_id,
+        ModelToolKind::Function => json!({"id": id, "type": "function_call", "status": "completed", "call_id": call_id,
             "name": name, "arguments": arguments(&call.input)}),
-        Kind::Custom => json!({"id": id, "type": "custom_tool_call", "status": "completed", "call_id": call_id,
-            "name": name, "input": arguments(&call.input)}),
+        ModelToolKind::Custom => {
+            json!({"id": id, "type": "custom_tool_call", "status": "completed", "call_id": call_id,
+            "name": name, "input": arguments(&call.input)})
+        }
     };
     if let Some(namespace) = &call.tool.namespace {
         item["namespace"] = json!(namespace);
@@ -147,7 +149,7 @@ fn item(label: Label<'_>, reply: &Reply) -> Value {
     item
 }
 
-fn usage(reply: &Reply) -> Value {
+fn usage(reply: &ModelReply) -> Value {
     let (input, output) = (reply.usage.input, reply.usage.output);
     json!({"input_tokens": input, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": output,
         "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": input + output})

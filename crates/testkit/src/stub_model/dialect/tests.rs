@@ -6,33 +6,37 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::stub_model::{
-    answer::Usage,
-    conversation::{Kind, Mode, Tool, Turn},
-    toolbox::Call,
+    answer::ModelUsage,
+    conversation::{ModelTool, ModelToolKind, ModelTurn, ReplyMode},
+    toolbox::ModelToolCall,
 };
 
-const LABEL: Label<'_> = Label { model: "m", serial: 3 };
+const LABEL: ReplyLabel<'_> = ReplyLabel { model: "m", serial: 3 };
 
-fn reply(content: Content) -> Reply {
-    Reply { content, usage: Usage { input: 11, output: 7 }, delay: Duration::ZERO }
+fn reply(content: ModelContent) -> ModelReply {
+    ModelReply { content, usage: ModelUsage { input: 11, output: 7 }, delay: Duration::ZERO }
 }
 
-fn call() -> Content {
-    Content::Call(Call { tool: Tool::function("go", &Value::Null), input: json!({"a": 1}) })
+fn call() -> ModelContent {
+    ModelContent::Call(ModelToolCall { tool: ModelTool::function("go", &Value::Null), input: json!({"a": 1}) })
 }
 
-fn conversation(mode: Mode) -> Conversation {
-    Conversation {
+fn conversation(mode: ReplyMode) -> ModelConversation {
+    ModelConversation {
         model: "m".to_owned(),
         mode,
-        tools: vec![Tool::function("go", &json!({"type": "object"}))],
-        turns: vec![Turn::User("one\ntwo".to_owned()), Turn::Result("done".to_owned()), Turn::User("more".to_owned())],
+        tools: vec![ModelTool::function("go", &json!({"type": "object"}))],
+        turns: vec![
+            ModelTurn::User("one\ntwo".to_owned()),
+            ModelTurn::Result("done".to_owned()),
+            ModelTurn::User("more".to_owned()),
+        ],
     }
 }
 
 /// Names of the events, or `-`.
-fn names(events: &(Vec<Event>, Vec<Event>)) -> (Vec<&str>, Vec<&str>) {
-    let names = |events: &[Event]| events.iter().map(|event| event.name.unwrap_or("-")).collect();
+fn names(events: &(Vec<ModelStreamEvent>, Vec<ModelStreamEvent>)) -> (Vec<&str>, Vec<&str>) {
+    let names = |events: &[ModelStreamEvent]| events.iter().map(|event| event.name.unwrap_or("-")).collect();
     (names(&events.0), names(&events.1))
 }
 
@@ -45,7 +49,7 @@ fn all_dialects_say_the_same_question() {
         {"role": "user", "content": [
             {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "done"}]},
             {"type": "text", "text": "more"}]}]});
-    assert_eq!(Dialect::Anthropic.read("/v1/messages", &anthropic), conversation(Mode::Stream));
+    assert_eq!(ModelDialect::Anthropic.read("/v1/messages", &anthropic), conversation(ReplyMode::Stream));
 
     let responses = json!({"model": "m", "tools": [{"type": "function", "name": "go", "parameters": schema}], "input": [
         {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "be good"}]},
@@ -54,7 +58,7 @@ fn all_dialects_say_the_same_question() {
         {"type": "function_call", "call_id": "c", "name": "go", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "done"},
         {"role": "user", "content": "more"}]});
-    assert_eq!(Dialect::Responses.read("/v1/responses", &responses), conversation(Mode::Whole));
+    assert_eq!(ModelDialect::Responses.read("/v1/responses", &responses), conversation(ReplyMode::Whole));
 
     let chat = json!({"model": "m", "stream": true, "stream_options": {"include_usage": true},
         "tools": [{"type": "function", "function": {"name": "go", "parameters": schema}}], "messages": [
@@ -63,14 +67,17 @@ fn all_dialects_say_the_same_question() {
         {"role": "assistant", "tool_calls": []},
         {"role": "tool", "tool_call_id": "c", "content": "done"},
         {"role": "user", "content": "more"}]});
-    assert_eq!(Dialect::Chat.read("/v1/chat/completions", &chat), conversation(Mode::StreamWithUsage));
+    assert_eq!(ModelDialect::Chat.read("/v1/chat/completions", &chat), conversation(ReplyMode::StreamWithUsage));
 
     let gemini = json!({"tools": [{"functionDeclarations": [{"name": "go", "parametersJsonSchema": schema}]}], "contents": [
         {"role": "user", "parts": [{"text": "one"}, {"text": "two"}]},
         {"role": "model", "parts": [{"functionCall": {"name": "go", "args": {}}}]},
         {"role": "user", "parts": [{"functionResponse": {"name": "go", "response": {"output": "done"}}}]},
         {"role": "user", "parts": [{"text": "more"}]}]});
-    assert_eq!(Dialect::Gemini.read("/v1beta/models/m:streamGenerateContent", &gemini), conversation(Mode::Stream));
+    assert_eq!(
+        ModelDialect::Gemini.read("/v1beta/models/m:streamGenerateContent", &gemini),
+        conversation(ReplyMode::Stream)
+    );
 }
 
 #[test]
@@ -79,25 +86,25 @@ fn tools_of_codex_are_of_three_kinds() {
         {"type": "local_shell"},
         {"type": "custom", "name": "apply_patch", "format": {}},
         {"type": "namespace", "name": "mcp__hub", "tools": [{"type": "function", "name": "go", "parameters": {}}]}]});
-    let tool = |name: &str, namespace: Option<&str>, kind, schema| Tool {
+    let tool = |name: &str, namespace: Option<&str>, kind, schema| ModelTool {
         name: name.to_owned(),
         namespace: namespace.map(str::to_owned),
         kind,
         schema,
     };
     assert_eq!(
-        Dialect::Responses.read("/v1/responses", &tools).tools,
+        ModelDialect::Responses.read("/v1/responses", &tools).tools,
         [
-            tool("local_shell", None, Kind::Function, Value::Null),
-            tool("apply_patch", None, Kind::Custom, Value::Null),
-            tool("go", Some("mcp__hub"), Kind::Function, json!({})),
+            tool("local_shell", None, ModelToolKind::Function, Value::Null),
+            tool("apply_patch", None, ModelToolKind::Custom, Value::Null),
+            tool("go", Some("mcp__hub"), ModelToolKind::Function, json!({})),
         ]
     );
 }
 
 #[test]
 fn anthropic_streams_a_call() {
-    let events = Dialect::Anthropic.events(LABEL, &conversation(Mode::Stream), &reply(call()));
+    let events = ModelDialect::Anthropic.events(LABEL, &conversation(ReplyMode::Stream), &reply(call()));
     let rest =
         vec!["content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"];
     assert_eq!(names(&events), (vec!["message_start"], rest));
@@ -106,7 +113,7 @@ fn anthropic_streams_a_call() {
         "event: content_block_delta\ndata: {\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\
          \"partial_json\":\"{\\\"a\\\":1}\"},\"type\":\"content_block_delta\"}\n\n"
     );
-    let whole = Dialect::Anthropic.whole(LABEL, &reply(Content::Refusal("no".to_owned())));
+    let whole = ModelDialect::Anthropic.whole(LABEL, &reply(ModelContent::Refusal("no".to_owned())));
     assert_eq!(
         whole,
         json!({"id": "msg_stub3", "type": "message", "role": "assistant", "model": "m",
@@ -118,7 +125,11 @@ fn anthropic_streams_a_call() {
 
 #[test]
 fn responses_stream_a_text_and_number_their_events() {
-    let events = Dialect::Responses.events(LABEL, &conversation(Mode::Stream), &reply(Content::Text("a b".to_owned())));
+    let events = ModelDialect::Responses.events(
+        LABEL,
+        &conversation(ReplyMode::Stream),
+        &reply(ModelContent::Text("a b".to_owned())),
+    );
     let rest = vec![
         "response.output_item.added",
         "response.content_part.added",
@@ -135,7 +146,7 @@ fn responses_stream_a_text_and_number_their_events() {
         data["sequence_number"].as_u64().unwrap()
     });
     assert_eq!(numbers.collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
-    let whole = Dialect::Responses.whole(LABEL, &reply(call()));
+    let whole = ModelDialect::Responses.whole(LABEL, &reply(call()));
     assert_eq!(
         whole["output"],
         json!([{"id": "call_item_stub3", "type": "function_call", "status": "completed", "call_id": "call_stub3",
@@ -146,31 +157,31 @@ fn responses_stream_a_text_and_number_their_events() {
 
 #[test]
 fn chat_ends_with_the_usage_if_that_was_asked_for() {
-    let text = reply(Content::Text("a".to_owned()));
-    let (first, rest) = Dialect::Chat.events(LABEL, &conversation(Mode::StreamWithUsage), &text);
+    let text = reply(ModelContent::Text("a".to_owned()));
+    let (first, rest) = ModelDialect::Chat.events(LABEL, &conversation(ReplyMode::StreamWithUsage), &text);
     assert_eq!((first.len(), rest.len()), (1, 4));
     let usage: Value = serde_json::from_str(&rest[2].data).unwrap();
     assert_eq!(usage["usage"], json!({"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}));
     assert_eq!(rest[3].data, "[DONE]");
-    let (_, rest) = Dialect::Chat.events(LABEL, &conversation(Mode::Stream), &text);
+    let (_, rest) = ModelDialect::Chat.events(LABEL, &conversation(ReplyMode::Stream), &text);
     assert_eq!(rest.len(), 3);
 }
 
 #[test]
 fn gemini_refuses_with_a_reason() {
-    let whole = Dialect::Gemini.whole(LABEL, &reply(Content::Refusal("no".to_owned())));
+    let whole = ModelDialect::Gemini.whole(LABEL, &reply(ModelContent::Refusal("no".to_owned())));
     assert_eq!(
         whole["candidates"],
         json!([{"content": {"role": "model", "parts": []}, "index": 0, "finishReason": "SAFETY"}])
     );
-    let whole = Dialect::Gemini.whole(LABEL, &reply(call()));
+    let whole = ModelDialect::Gemini.whole(LABEL, &reply(call()));
     assert_eq!(whole["candidates"][0]["content"]["parts"], json!([{"functionCall": {"name": "go", "args": {"a": 1}}}]));
 }
 
 #[test]
 fn paths_say_the_dialect() {
-    assert_eq!(Dialect::of("/v1/messages"), Some(Dialect::Anthropic));
-    assert_eq!(Dialect::of("/v1/messages/count_tokens"), None);
-    assert_eq!(Dialect::of("/v1/responses"), Some(Dialect::Responses));
-    assert_eq!(Dialect::of("/v1beta/models/x:generateContent"), Some(Dialect::Gemini));
+    assert_eq!(ModelDialect::of("/v1/messages"), Some(ModelDialect::Anthropic));
+    assert_eq!(ModelDialect::of("/v1/messages/count_tokens"), None);
+    assert_eq!(ModelDialect::of("/v1/responses"), Some(ModelDialect::Responses));
+    assert_eq!(ModelDialect::of("/v1beta/models/x:generateContent"), Some(ModelDialect::Gemini));
 }

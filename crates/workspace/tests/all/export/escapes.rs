@@ -12,11 +12,12 @@ use std::{
 
 use attache_protocol::wire::awcp::AccessMode;
 use attache_workspace::export::{
-    AttributeChange, Attributes, Create, Export, Links, Moment, OpenHow, Quota, Refusal, Replace, Terms, show,
+    AttributeChange, CreateMode, Export, ExportRefusal, ExportTerms, FileAttributes, FileOpenOptions, FileTime,
+    LeaseQuota, LinkPolicy, ReplaceMode, show,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::Lent;
+use super::ExportFixture;
 
 const MARK: &[u8] = b"CANARY";
 const WORKERS: u64 = 4;
@@ -73,12 +74,12 @@ const NAMES: &[&[u8]] = &[
 ];
 
 /// A small generator: what failed can be run again from its seed.
-struct Dice(u64);
+struct TestDice(u64);
 
 /// All that must stay as it is: path, inode, size, times, content.
-type Still = BTreeMap<PathBuf, (u64, u64, i64, i64, Vec<u8>)>;
+type UntouchedTree = BTreeMap<PathBuf, (u64, u64, i64, i64, Vec<u8>)>;
 
-struct Watch<'a> {
+struct EscapeWatch<'a> {
     export: &'a Export,
     outside: Vec<u64>,
     tries: AtomicU64,
@@ -88,14 +89,15 @@ struct Watch<'a> {
 #[test]
 fn no_path_and_no_race_gets_out() {
     let tries = if std::env::var_os("ATTACHE_LONG").is_some() { 1_000_000 } else { 100_000 };
-    let terms = Terms { quota: Quota::UNLIMITED, links: Links::Any, ..Terms::new(AccessMode::Rw) };
-    let lent = Lent::with(terms, prepare);
+    let terms =
+        ExportTerms { quota: LeaseQuota::UNLIMITED, links: LinkPolicy::Any, ..ExportTerms::new(AccessMode::Rw) };
+    let lent = ExportFixture::with(terms, prepare);
     let all = lent.all.path();
     let (canary, twin) = (still(&all.join("canary")), still(&all.join("lent-twin")));
     let secrets = [".env", "secret.pem", "a/.env", ".git/config", ".git/hooks/pre-commit"];
-    let inside: Vec<Still> = secrets.iter().map(|path| still(&lent.dir().join(path))).collect();
+    let inside: Vec<UntouchedTree> = secrets.iter().map(|path| still(&lent.dir().join(path))).collect();
     let outside = canary.values().chain(twin.values()).map(|file| file.0).collect();
-    let watch = Watch { export: &lent.export, outside, tries: AtomicU64::new(0), done: AtomicU64::new(0) };
+    let watch = EscapeWatch { export: &lent.export, outside, tries: AtomicU64::new(0), done: AtomicU64::new(0) };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| swap(all, &stop));
@@ -103,7 +105,7 @@ fn no_path_and_no_race_gets_out() {
             .map(|seed| {
                 let (watch, all) = (&watch, all.to_owned());
                 scope.spawn(move || {
-                    let mut dice = Dice(seed + 1);
+                    let mut dice = TestDice(seed + 1);
                     for _ in 0..tries / WORKERS {
                         watch.attempt(&mut dice, &all);
                     }
@@ -176,8 +178,8 @@ fn swap(all: &Path, stop: &AtomicBool) {
     }
 }
 
-fn still(path: &Path) -> Still {
-    let mut found = Still::new();
+fn still(path: &Path) -> UntouchedTree {
+    let mut found = UntouchedTree::new();
     let mut paths = vec![path.to_owned()];
     while let Some(path) = paths.pop() {
         let stat = fs::symlink_metadata(&path).unwrap();
@@ -192,9 +194,9 @@ fn still(path: &Path) -> Still {
     found
 }
 
-// === impl Dice ===
+// === impl TestDice ===
 
-impl Dice {
+impl TestDice {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % sides
@@ -222,15 +224,15 @@ impl Dice {
     }
 }
 
-// === impl Watch ===
+// === impl EscapeWatch ===
 
-impl Watch<'_> {
-    fn attempt(&self, dice: &mut Dice, all: &Path) {
+impl EscapeWatch<'_> {
+    fn attempt(&self, dice: &mut TestDice, all: &Path) {
         let path = dice.path(all);
         let changes = AttributeChange {
             size: (dice.roll(2) == 0).then(|| dice.roll(50) as u64),
             mode: Some(0o755),
-            modified: Some(Moment { seconds: 1, nanos: 0 }),
+            modified: Some(FileTime { seconds: 1, nanos: 0 }),
             accessed: None,
         };
         let export = self.export;
@@ -243,7 +245,7 @@ impl Watch<'_> {
             7 => export.remove_file(&path).or_else(|_| export.remove_dir(&path)),
             8 => {
                 let other = dice.path(all);
-                let replace = if dice.roll(2) == 0 { Replace::Never } else { Replace::Always };
+                let replace = if dice.roll(2) == 0 { ReplaceMode::Never } else { ReplaceMode::Always };
                 export.rename(&path, &other, replace)
             }
             9 => export.symlink(&dice.path(all), &path),
@@ -251,15 +253,16 @@ impl Watch<'_> {
             _ => export.set_attributes(&path, &changes),
         };
         self.tries.fetch_add(1, Ordering::Relaxed);
-        if let Err(refusal @ Refusal::Io(_)) = &result {
+        if let Err(refusal @ ExportRefusal::Io(_)) = &result {
             panic!("{}: {refusal}", show(&path));
         }
         self.done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
     }
 
-    fn read(&self, dice: &mut Dice, path: &[u8]) -> Result<(), Refusal> {
-        let file =
-            self.export.open_file(path, &OpenHow { read: true, write: dice.roll(2) == 0, ..OpenHow::default() })?;
+    fn read(&self, dice: &mut TestDice, path: &[u8]) -> Result<(), ExportRefusal> {
+        let file = self
+            .export
+            .open_file(path, &FileOpenOptions { read: true, write: dice.roll(2) == 0, ..FileOpenOptions::default() })?;
         self.check(path, &file.attributes()?);
         let mut bytes = [0; 64];
         let read = file.read_at(0, &mut bytes)?;
@@ -267,16 +270,17 @@ impl Watch<'_> {
         Ok(())
     }
 
-    fn write(&self, dice: &mut Dice, path: &[u8]) -> Result<(), Refusal> {
-        let create = [Create::Never, Create::IfMissing, Create::New][dice.roll(3)];
+    fn write(&self, dice: &mut TestDice, path: &[u8]) -> Result<(), ExportRefusal> {
+        let create = [CreateMode::Never, CreateMode::IfMissing, CreateMode::New][dice.roll(3)];
         let (truncate, append) = (dice.roll(2) == 0, dice.roll(4) == 0);
-        let file =
-            self.export.open_file(path, &OpenHow { read: true, write: true, append, truncate, create, mode: None })?;
+        let file = self
+            .export
+            .open_file(path, &FileOpenOptions { read: true, write: true, append, truncate, create, mode: None })?;
         self.check(path, &file.attributes()?);
         file.write_at(dice.roll(8) as u64, b"written by the remote")
     }
 
-    fn list(&self, path: &[u8]) -> Result<(), Refusal> {
+    fn list(&self, path: &[u8]) -> Result<(), ExportRefusal> {
         let mut dir = self.export.read_dir(path)?;
         loop {
             let batch = dir.next_batch(16)?;
@@ -290,7 +294,7 @@ impl Watch<'_> {
         }
     }
 
-    fn check(&self, path: &[u8], found: &Attributes) {
+    fn check(&self, path: &[u8], found: &FileAttributes) {
         assert!(!self.outside.contains(&found.inode), "{} is outside", show(path));
     }
 }

@@ -9,69 +9,75 @@ use std::{
 
 use attache_protocol::wire::awcp::AccessMode;
 use attache_workspace::{
-    export::{AttributeChange, Create, OpenHow, Quota, Refusal, Replace, Terms},
+    export::{AttributeChange, CreateMode, ExportRefusal, ExportTerms, FileOpenOptions, LeaseQuota, ReplaceMode},
     report,
 };
 
-use super::Lent;
+use super::ExportFixture;
 
-pub(super) const CREATE: OpenHow =
-    OpenHow { read: true, write: true, append: false, truncate: false, create: Create::IfMissing, mode: None };
+pub(super) const CREATE: FileOpenOptions = FileOpenOptions {
+    read: true,
+    write: true,
+    append: false,
+    truncate: false,
+    create: CreateMode::IfMissing,
+    mode: None,
+};
 
 #[test]
 fn quotas_hold() {
-    let quota = Quota {
+    let quota = LeaseQuota {
         bytes: Some(100),
         files: Some(3),
         file_bytes: Some(60),
         kept_bytes: Some(1000),
         operations_per_second: None,
     };
-    let lent = Lent::with(Terms { quota, ..Terms::new(AccessMode::Rw) }, |dir| {
+    let lent = ExportFixture::with(ExportTerms { quota, ..ExportTerms::new(AccessMode::Rw) }, |dir| {
         fs::write(dir.join("large"), vec![1; 2000]).unwrap();
         fs::write(dir.join("small"), vec![1; 10]).unwrap();
     });
     let export = &lent.export;
     let file = export.open_file(b"a", &CREATE).unwrap();
     file.write_at(0, &[0; 60]).unwrap();
-    assert!(matches!(file.write_at(60, &[0]), Err(Refusal::Quota("size of one file"))));
-    assert!(matches!(file.write_at(u64::MAX, &[0]), Err(Refusal::Invalid)));
+    assert!(matches!(file.write_at(60, &[0]), Err(ExportRefusal::Quota("size of one file"))));
+    assert!(matches!(file.write_at(u64::MAX, &[0]), Err(ExportRefusal::Invalid)));
     let size = AttributeChange { size: Some(61), ..AttributeChange::default() };
-    assert!(matches!(export.set_attributes(b"a", &size), Err(Refusal::Quota("size of one file"))));
-    assert!(matches!(file.write_at(0, &[0; 41]), Err(Refusal::Quota("bytes written"))));
+    assert!(matches!(export.set_attributes(b"a", &size), Err(ExportRefusal::Quota("size of one file"))));
+    assert!(matches!(file.write_at(0, &[0; 41]), Err(ExportRefusal::Quota("bytes written"))));
     file.write_at(0, &[0; 40]).unwrap();
     export.make_dir(b"d", 0o755).unwrap();
     export.symlink(b"a", b"l").unwrap();
-    assert!(matches!(export.make_dir(b"e", 0o755), Err(Refusal::Quota("files made or moved"))));
-    assert!(matches!(export.hard_link(b"a", b"b"), Err(Refusal::Quota("files made or moved"))));
+    assert!(matches!(export.make_dir(b"e", 0o755), Err(ExportRefusal::Quota("files made or moved"))));
+    assert!(matches!(export.hard_link(b"a", b"b"), Err(ExportRefusal::Quota("files made or moved"))));
     // Reflinks cost nothing; where there are none, an original that does not fit is not given up.
-    let opened = export.open_file(b"large", &OpenHow { write: true, ..OpenHow::default() });
-    assert!(matches!(opened, Ok(_) | Err(Refusal::Quota("copies of what was there before"))));
-    export.open_file(b"small", &OpenHow { write: true, ..OpenHow::default() }).unwrap();
+    let opened = export.open_file(b"large", &FileOpenOptions { write: true, ..FileOpenOptions::default() });
+    assert!(matches!(opened, Ok(_) | Err(ExportRefusal::Quota("copies of what was there before"))));
+    export.open_file(b"small", &FileOpenOptions { write: true, ..FileOpenOptions::default() }).unwrap();
 }
 
 #[test]
 fn names_that_were_free_are_counted_where_nothing_is_made() {
-    let quota = Quota { files: Some(10), ..Quota::UNLIMITED };
-    let lent = Lent::with(Terms { quota, ..Terms::new(AccessMode::Rw) }, |dir| {
+    let quota = LeaseQuota { files: Some(10), ..LeaseQuota::UNLIMITED };
+    let lent = ExportFixture::with(ExportTerms { quota, ..ExportTerms::new(AccessMode::Rw) }, |dir| {
         fs::create_dir(dir.join("d")).unwrap();
         for name in ["a", "b"] {
             fs::write(dir.join("d").join(name), name).unwrap();
         }
     });
     let name = |at: usize| if at == 0 { b"d".to_vec() } else { format!("d{at}").into_bytes() };
-    let rename = |from: usize, to: usize| lent.export.rename(&name(from), &name(to), Replace::Never);
+    let rename = |from: usize, to: usize| lent.export.rename(&name(from), &name(to), ReplaceMode::Never);
     for at in 0..3 {
         rename(at, at + 1).unwrap();
     }
-    assert!(matches!(rename(3, 4), Err(Refusal::Quota("files made or moved"))));
+    assert!(matches!(rename(3, 4), Err(ExportRefusal::Quota("files made or moved"))));
     // Names that are known cost nothing more.
     for _ in 0..10 {
         rename(3, 2).unwrap();
         rename(2, 3).unwrap();
     }
     let over = lent.export.make_dir(b"made", 0o755);
-    assert!(matches!(over, Err(Refusal::Quota("files made or moved"))), "{over:?}");
+    assert!(matches!(over, Err(ExportRefusal::Quota("files made or moved"))), "{over:?}");
     let told = report::changes(&lent.dir(), &lent.export.changes()).unwrap();
     let told: Vec<_> = told.changed_paths.iter().map(|path| &path.path[..]).collect();
     assert_eq!(told, ["d/a", "d/b", "d3/a", "d3/b"]);
@@ -79,7 +85,7 @@ fn names_that_were_free_are_counted_where_nothing_is_made() {
 
 #[test]
 fn after_the_end_every_call_is_refused() {
-    let lent = Lent::new(|dir| fs::write(dir.join("f"), "abc").unwrap());
+    let lent = ExportFixture::new(|dir| fs::write(dir.join("f"), "abc").unwrap());
     let export = &lent.export;
     let file = export.open_file(b"f", &CREATE).unwrap();
     let mut dir = export.read_dir(b"").unwrap();
@@ -98,15 +104,15 @@ fn after_the_end_every_call_is_refused() {
         dir.next_batch(1).map(|_| ()),
         export.attributes(b"f").map(|_| ()),
         export.open_file(b"f", &CREATE).map(|_| ()),
-        export.open_file(b"f", &OpenHow::default()).map(|_| ()),
+        export.open_file(b"f", &FileOpenOptions::default()).map(|_| ()),
         export.read_dir(b"").map(|_| ()),
         export.make_dir(b"d", 0o755),
         export.remove_file(b"f"),
-        export.rename(b"f", b"g", Replace::Always),
+        export.rename(b"f", b"g", ReplaceMode::Always),
         export.set_attributes(b"f", &change),
         export.space().map(|_| ()),
     ] {
-        assert!(matches!(result, Err(Refusal::Revoked)), "{result:?}");
+        assert!(matches!(result, Err(ExportRefusal::Revoked)), "{result:?}");
     }
     assert_eq!(fs::read(lent.dir().join("f")).unwrap(), b"xyz");
 }
@@ -114,7 +120,7 @@ fn after_the_end_every_call_is_refused() {
 #[test]
 fn nothing_changes_once_the_end_has_returned() {
     for _ in 0..20 {
-        let lent = Lent::new(|dir| fs::write(dir.join("f"), "").unwrap());
+        let lent = ExportFixture::new(|dir| fs::write(dir.join("f"), "").unwrap());
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             for writer in 0..4_u8 {
@@ -126,7 +132,7 @@ fn nothing_changes_once_the_end_has_returned() {
                         let made = format!("{writer}-{at}");
                         let _ = file.write_at(at, &[writer; 64]);
                         let _ = export.make_dir(made.as_bytes(), 0o755);
-                        let _ = export.rename(made.as_bytes(), format!("{made}-moved").as_bytes(), Replace::Always);
+                        let _ = export.rename(made.as_bytes(), format!("{made}-moved").as_bytes(), ReplaceMode::Always);
                         at += 64;
                     }
                 });
@@ -156,7 +162,7 @@ fn nothing_changes_once_the_end_has_returned() {
 #[test]
 fn the_end_does_not_wait_for_a_large_original() {
     // Sparse where the file system can; copied in pieces, and given up between two of them.
-    let lent = Lent::new(|dir| fs::File::create(dir.join("huge")).unwrap().set_len(6 << 30).unwrap());
+    let lent = ExportFixture::new(|dir| fs::File::create(dir.join("huge")).unwrap().set_len(6 << 30).unwrap());
     thread::scope(|scope| {
         let opening = scope.spawn(|| lent.export.open_file(b"huge", &CREATE).map(|_| ()));
         while fs::read_dir(lent.all.path().join("before")).unwrap().count() < 2 && !opening.is_finished() {
@@ -166,6 +172,6 @@ fn the_end_does_not_wait_for_a_large_original() {
         lent.export.revoke();
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         let opened = opening.join().unwrap();
-        assert!(matches!(opened, Ok(()) | Err(Refusal::Revoked | Refusal::Quota(_))), "{opened:?}");
+        assert!(matches!(opened, Ok(()) | Err(ExportRefusal::Revoked | ExportRefusal::Quota(_))), "{opened:?}");
     });
 }

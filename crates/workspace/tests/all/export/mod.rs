@@ -1,11 +1,11 @@
 //! The export core on real file systems: what it shows, what it lets happen, what it never lets out.
 
 mod escapes;
-mod lent;
+mod exporting;
+mod failures;
 mod limits;
-mod planted;
+mod planted_repository;
 mod reverting;
-mod trouble;
 
 use std::{
     fs,
@@ -14,30 +14,32 @@ use std::{
 };
 
 use attache_protocol::wire::awcp::AccessMode;
-use attache_workspace::export::{Before, Create, Export, Journal, Line, OpenHow, Terms};
+use attache_workspace::export::{
+    CreateMode, Export, ExportAudit, ExportAuditEntry, ExportTerms, FileOpenOptions, OriginalsFolder,
+};
 
 /// A folder that is lent, what is beside it, and the lines of its journal.
-pub(crate) struct Lent {
+pub(crate) struct ExportFixture {
     pub(crate) all: tempfile::TempDir,
     pub(crate) export: Arc<Export>,
-    pub(crate) journal: Arc<Lines>,
+    pub(crate) journal: Arc<AuditLines>,
 }
 
 #[derive(Default)]
-pub(crate) struct Lines(Mutex<Vec<String>>);
+pub(crate) struct AuditLines(Mutex<Vec<String>>);
 
-impl Lent {
+impl ExportFixture {
     pub(crate) fn new(prepare: impl FnOnce(&Path)) -> Self {
-        Self::with(Terms::new(AccessMode::Rw), prepare)
+        Self::with(ExportTerms::new(AccessMode::Rw), prepare)
     }
 
-    pub(crate) fn with(terms: Terms, prepare: impl FnOnce(&Path)) -> Self {
+    pub(crate) fn with(terms: ExportTerms, prepare: impl FnOnce(&Path)) -> Self {
         let all = tempfile::tempdir().unwrap();
         let dir = all.path().join("lent");
         fs::create_dir(&dir).unwrap();
         prepare(&dir);
-        let journal = Arc::new(Lines::default());
-        let before = Before::in_folder(all.path().join("before"));
+        let journal = Arc::new(AuditLines::default());
+        let before = OriginalsFolder::in_folder(all.path().join("before"));
         let export = Arc::new(Export::open(&dir, terms, before, Arc::clone(&journal) as _).unwrap());
         Self { all, export, journal }
     }
@@ -47,7 +49,10 @@ impl Lent {
     }
 
     pub(crate) fn read(&self, path: &str) -> Option<Vec<u8>> {
-        let file = self.export.open_file(path.as_bytes(), &OpenHow { read: true, ..OpenHow::default() }).ok()?;
+        let file = self
+            .export
+            .open_file(path.as_bytes(), &FileOpenOptions { read: true, ..FileOpenOptions::default() })
+            .ok()?;
         let mut bytes = vec![0; usize::try_from(file.attributes().ok()?.size).ok()?];
         let read = file.read_at(0, &mut bytes).ok()?;
         bytes.truncate(read);
@@ -56,7 +61,12 @@ impl Lent {
 
     /// Replaces the content of a file where it is, as most programs do.
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) {
-        let how = OpenHow { write: true, truncate: true, create: Create::IfMissing, ..OpenHow::default() };
+        let how = FileOpenOptions {
+            write: true,
+            truncate: true,
+            create: CreateMode::IfMissing,
+            ..FileOpenOptions::default()
+        };
         self.export.open_file(path.as_bytes(), &how).unwrap().write_at(0, bytes).unwrap();
     }
 
@@ -74,14 +84,14 @@ impl Lent {
     }
 }
 
-impl Lines {
+impl AuditLines {
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
-impl Journal for Lines {
-    fn record(&self, line: &Line<'_>) {
+impl ExportAudit for AuditLines {
+    fn record(&self, line: &ExportAuditEntry<'_>) {
         let to = line.to().map(|to| format!(" -> {to}")).unwrap_or_default();
         let bytes = line.bytes.map(|bytes| format!(" {bytes}")).unwrap_or_default();
         let outcome = line.outcome.map_or_else(|refusal| refusal.name(), |()| "ok");

@@ -15,20 +15,23 @@ use std::{
 
 use attache_protocol::wire::{
     awcp::AccessMode,
-    delegation::{Change, ChangedPath, DiffStat, Kept, Revert, Reverted},
+    delegation::{ChangedPath, DiffStat, FileChangeKind, KeptPath, RevertRequest, RevertResult},
 };
 use attache_workspace::{
-    export::{AttributeChange, Before, Export, Moment, NoJournal, OpenHow, Record, Replace, Terms},
+    export::{
+        AttributeChange, Export, ExportTerms, FileOpenOptions, FileTime, LeaseRecord, NoExportAudit, OriginalsFolder,
+        ReplaceMode,
+    },
     report,
 };
 
-use super::Lent;
+use super::ExportFixture;
 
 /// Everything about a tree that a revert must bring back: kind, mode, times, content or target, and which names are one file.
-type State = BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>, Vec<PathBuf>)>;
+type TreeState = BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>, Vec<PathBuf>)>;
 
-fn state(dir: &Path) -> State {
-    let mut found = State::new();
+fn state(dir: &Path) -> TreeState {
+    let mut found = TreeState::new();
     let mut names: BTreeMap<u64, Vec<PathBuf>> = BTreeMap::new();
     let mut paths = vec![dir.to_owned()];
     while let Some(path) = paths.pop() {
@@ -89,7 +92,7 @@ fn prepare(dir: &Path) {
 }
 
 /// One of every change.
-fn work(lent: &Lent) {
+fn work(lent: &ExportFixture) {
     let export = &lent.export;
     lent.write("src/a.rs", b"one\n2\nthree\nfour\n");
     lent.write("src/new.rs", b"new\n");
@@ -102,29 +105,29 @@ fn work(lent: &Lent) {
     export.remove_dir(b"gone/inner").unwrap();
     export.remove_dir(b"gone").unwrap();
     export.set_attributes(b"mode.sh", &AttributeChange { mode: Some(0o644), ..AttributeChange::default() }).unwrap();
-    export.rename(b"renamed", b"src/moved", Replace::Never).unwrap();
+    export.rename(b"renamed", b"src/moved", ReplaceMode::Never).unwrap();
     lent.write("tmp", b"replaced\n");
-    export.rename(b"tmp", b"over", Replace::Always).unwrap();
+    export.rename(b"tmp", b"over", ReplaceMode::Always).unwrap();
     lent.write("twin1", b"changed twins\n");
     export.remove_file(b"twin2").unwrap();
     export.remove_file(b"link").unwrap();
     export.symlink(b"over", b"link").unwrap();
-    export.rename(b"src/deep", b"src/deeper", Replace::Never).unwrap();
+    export.rename(b"src/deep", b"src/deeper", ReplaceMode::Never).unwrap();
     lent.write("src/deeper/b.rs", b"written after the move\n");
-    let touched = Moment { seconds: 5, nanos: 0 };
+    let touched = FileTime { seconds: 5, nanos: 0 };
     export
         .set_attributes(b"empty", &AttributeChange { modified: Some(touched), ..AttributeChange::default() })
         .unwrap();
 }
 
-fn changed(path: &str, change: Change, lines: Option<(u64, u64)>) -> ChangedPath {
+fn changed(path: &str, change: FileChangeKind, lines: Option<(u64, u64)>) -> ChangedPath {
     let (added, removed) = lines.unzip();
     ChangedPath { path: path.to_owned(), change, added, removed, also_changed_here: false, run_by: None }
 }
 
 #[test]
 fn everything_is_told_and_taken_back_to_the_byte() {
-    let lent = Lent::new(prepare);
+    let lent = ExportFixture::new(prepare);
     let before = state(&lent.dir());
     work(&lent);
     lent.export.revoke();
@@ -133,39 +136,42 @@ fn everything_is_told_and_taken_back_to_the_byte() {
     assert_eq!(
         told.changed_paths,
         [
-            changed("gone/inner/y", Change::Removed, Some((0, 1))),
-            changed("gone/x", Change::Removed, Some((0, 1))),
-            changed("link", Change::Modified, Some((1, 1))),
-            changed("made/file", Change::Added, None),
-            changed("mode.sh", Change::Attributes, None),
-            changed("over", Change::Modified, Some((1, 1))),
-            changed("renamed", Change::Removed, Some((0, 1))),
-            changed("src/a.rs", Change::Modified, Some((2, 1))),
-            changed("src/deep/b.rs", Change::Removed, Some((0, 1))),
-            changed("src/deeper/b.rs", Change::Added, Some((1, 0))),
-            changed("src/moved", Change::Added, Some((1, 0))),
-            changed("src/new.rs", Change::Added, Some((1, 0))),
-            changed("twin1", Change::Modified, Some((1, 1))),
-            changed("twin2", Change::Removed, Some((0, 1))),
+            changed("gone/inner/y", FileChangeKind::Removed, Some((0, 1))),
+            changed("gone/x", FileChangeKind::Removed, Some((0, 1))),
+            changed("link", FileChangeKind::Modified, Some((1, 1))),
+            changed("made/file", FileChangeKind::Added, None),
+            changed("mode.sh", FileChangeKind::Attributes, None),
+            changed("over", FileChangeKind::Modified, Some((1, 1))),
+            changed("renamed", FileChangeKind::Removed, Some((0, 1))),
+            changed("src/a.rs", FileChangeKind::Modified, Some((2, 1))),
+            changed("src/deep/b.rs", FileChangeKind::Removed, Some((0, 1))),
+            changed("src/deeper/b.rs", FileChangeKind::Added, Some((1, 0))),
+            changed("src/moved", FileChangeKind::Added, Some((1, 0))),
+            changed("src/new.rs", FileChangeKind::Added, Some((1, 0))),
+            changed("twin1", FileChangeKind::Modified, Some((1, 1))),
+            changed("twin2", FileChangeKind::Removed, Some((0, 1))),
         ]
     );
     assert_eq!(told.diff_stat, DiffStat { files_changed: 14, insertions: 8, deletions: 9 });
     // What a daemon that was killed would find on the disk is the same.
-    let loaded = Record::load(&lent.all.path().join("before")).unwrap();
+    let loaded = LeaseRecord::load(&lent.all.path().join("before")).unwrap();
     assert_eq!(report::changes(&lent.dir(), &loaded).unwrap(), told);
 
-    let reverted = report::revert(&lent.dir(), &loaded, &Revert::default()).unwrap();
+    let reverted = report::revert(&lent.dir(), &loaded, &RevertRequest::default()).unwrap();
     assert_eq!(reverted.kept, []);
     assert_eq!(state(&lent.dir()), before);
     // Once more changes nothing.
-    assert_eq!(report::revert(&lent.dir(), &loaded, &Revert::default()).unwrap(), Reverted::default());
+    assert_eq!(report::revert(&lent.dir(), &loaded, &RevertRequest::default()).unwrap(), RevertResult::default());
     assert_eq!(state(&lent.dir()), before);
-    assert_eq!(report::changes(&lent.dir(), &record).unwrap(), attache_protocol::wire::delegation::Changes::default());
+    assert_eq!(
+        report::changes(&lent.dir(), &record).unwrap(),
+        attache_protocol::wire::delegation::FolderChanges::default()
+    );
 }
 
 #[test]
 fn the_diff_reads_like_gits() {
-    let lent = Lent::new(|dir| {
+    let lent = ExportFixture::new(|dir| {
         fs::write(dir.join("a"), "one\ntwo\nthree\n").unwrap();
         fs::write(dir.join("m"), "m").unwrap();
         fs::set_permissions(dir.join("m"), fs::Permissions::from_mode(0o644)).unwrap();
@@ -187,7 +193,7 @@ fn the_diff_reads_like_gits() {
 
 #[test]
 fn edits_made_here_meanwhile_are_kept() {
-    let lent = Lent::new(|dir| {
+    let lent = ExportFixture::new(|dir| {
         fs::create_dir(dir.join("folder")).unwrap();
         for file in ["mine", "theirs", "both", "moved"] {
             fs::write(dir.join(file), file).unwrap();
@@ -198,7 +204,7 @@ fn edits_made_here_meanwhile_are_kept() {
     lent.write("both", b"by the remote");
     lent.write("new", b"by the remote");
     lent.export.make_dir(b"made", 0o755).unwrap();
-    lent.export.rename(b"moved", b"elsewhere", Replace::Never).unwrap();
+    lent.export.rename(b"moved", b"elsewhere", ReplaceMode::Never).unwrap();
     fs::write(dir.join("mine"), "edited here").unwrap();
     fs::write(dir.join("both"), "edited here after that").unwrap();
     fs::write(dir.join("made/here"), "put here").unwrap();
@@ -211,9 +217,9 @@ fn edits_made_here_meanwhile_are_kept() {
     let also: Vec<_> =
         told.changed_paths.iter().filter(|path| path.also_changed_here).map(|path| &path.path[..]).collect();
     assert_eq!(also, ["both", "elsewhere", "made", "new"]);
-    let reverted = report::revert(&dir, &record, &Revert::default()).unwrap();
+    let reverted = report::revert(&dir, &record, &RevertRequest::default()).unwrap();
     let edited = "somebody here edited it after the remote had";
-    let kept = |path: &str, reason: &str| Kept {
+    let kept = |path: &str, reason: &str| KeptPath {
         path: path.to_owned(),
         reason: reason.to_owned(),
         conflict: reason == edited,
@@ -221,7 +227,7 @@ fn edits_made_here_meanwhile_are_kept() {
     };
     assert_eq!(
         reverted,
-        Reverted {
+        RevertResult {
             restored: vec!["theirs".to_owned()],
             kept: vec![
                 kept("both", edited),
@@ -241,12 +247,12 @@ fn edits_made_here_meanwhile_are_kept() {
 
 #[test]
 fn single_paths_can_be_taken_back() {
-    let lent = Lent::new(prepare);
+    let lent = ExportFixture::new(prepare);
     work(&lent);
     lent.export.revoke();
     let revert = |paths: &[&str]| {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        report::revert(&lent.dir(), &lent.export.changes(), &Revert { paths, take: None })
+        report::revert(&lent.dir(), &lent.export.changes(), &RevertRequest { paths, take: None })
     };
     for (path, why) in [
         ("untouched", "the lease did not change `untouched`"),
@@ -265,49 +271,49 @@ fn single_paths_can_be_taken_back() {
 
 #[test]
 fn a_writer_that_never_closed_is_taken_back_too() {
-    let lent = Lent::new(|dir| fs::write(dir.join("f"), "before").unwrap());
-    let how = OpenHow { write: true, ..OpenHow::default() };
+    let lent = ExportFixture::new(|dir| fs::write(dir.join("f"), "before").unwrap());
+    let how = FileOpenOptions { write: true, ..FileOpenOptions::default() };
     let file = lent.export.open_file(b"f", &how).unwrap();
     file.write_at(0, b"AFTER").unwrap();
     // As after a crash: from the disk alone, while the file is still open.
-    let record = Record::load(&lent.all.path().join("before")).unwrap();
-    let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
-    assert_eq!(reverted, Reverted { restored: vec!["f".to_owned()], kept: Vec::new() });
+    let record = LeaseRecord::load(&lent.all.path().join("before")).unwrap();
+    let reverted = report::revert(&lent.dir(), &record, &RevertRequest::default()).unwrap();
+    assert_eq!(reverted, RevertResult { restored: vec!["f".to_owned()], kept: Vec::new() });
     assert_eq!(fs::read_to_string(lent.dir().join("f")).unwrap(), "before");
 }
 
 #[test]
 fn a_writer_that_set_the_size_and_never_closed_is_taken_back_too() {
-    let lent = Lent::new(|dir| fs::write(dir.join("f"), "before").unwrap());
-    let how = OpenHow { write: true, ..OpenHow::default() };
+    let lent = ExportFixture::new(|dir| fs::write(dir.join("f"), "before").unwrap());
+    let how = FileOpenOptions { write: true, ..FileOpenOptions::default() };
     let (file, second) = (lent.export.open_file(b"f", &how).unwrap(), lent.export.open_file(b"f", &how).unwrap());
     file.set_attributes(&AttributeChange { size: Some(2), ..AttributeChange::default() }).unwrap();
     file.write_at(2, b"AFTER").unwrap();
     drop(second);
     file.write_at(7, b"WARDS").unwrap();
-    let record = Record::load(&lent.all.path().join("before")).unwrap();
-    let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
-    assert_eq!(reverted, Reverted { restored: vec!["f".to_owned()], kept: Vec::new() });
+    let record = LeaseRecord::load(&lent.all.path().join("before")).unwrap();
+    let reverted = report::revert(&lent.dir(), &record, &RevertRequest::default()).unwrap();
+    assert_eq!(reverted, RevertResult { restored: vec!["f".to_owned()], kept: Vec::new() });
     assert_eq!(fs::read_to_string(lent.dir().join("f")).unwrap(), "before");
 }
 
 #[test]
 fn after_the_end_no_file_shares_its_bytes_with_an_original() {
-    let Lent { all, export, .. } = Lent::new(|dir| {
+    let ExportFixture { all, export, .. } = ExportFixture::new(|dir| {
         fs::create_dir(dir.join("d")).unwrap();
         fs::write(dir.join("d/f"), "moved").unwrap();
         fs::write(dir.join("gone"), "gone").unwrap();
     });
     let dir = all.path().join("lent");
-    export.rename(b"d", b"e", Replace::Never).unwrap();
+    export.rename(b"d", b"e", ReplaceMode::Never).unwrap();
     export.remove_file(b"gone").unwrap();
     export.revoke();
     drop(export);
     assert_eq!(fs::metadata(dir.join("e/f")).unwrap().nlink(), 1);
     // Written in place here; the original is not.
     fs::write(dir.join("e/f"), "EDITED").unwrap();
-    let record = Record::load(&all.path().join("before")).unwrap();
-    let reverted = report::revert(&dir, &record, &Revert::default()).unwrap();
+    let record = LeaseRecord::load(&all.path().join("before")).unwrap();
+    let reverted = report::revert(&dir, &record, &RevertRequest::default()).unwrap();
     assert_eq!(reverted.restored, ["d", "d/f", "gone"]);
     assert_eq!(fs::read_to_string(dir.join("d/f")).unwrap(), "moved");
     assert_eq!(fs::read_to_string(dir.join("e/f")).unwrap(), "EDITED");
@@ -315,7 +321,7 @@ fn after_the_end_no_file_shares_its_bytes_with_an_original() {
 
 #[test]
 fn a_link_planted_where_something_was_is_not_followed_by_a_revert() {
-    let lent = Lent::new(|dir| {
+    let lent = ExportFixture::new(|dir| {
         fs::create_dir(dir.join("d")).unwrap();
         fs::create_dir(dir.parent().unwrap().join("outside")).unwrap();
         fs::write(dir.join("d/f"), "inside").unwrap();
@@ -326,7 +332,7 @@ fn a_link_planted_where_something_was_is_not_followed_by_a_revert() {
     symlink("../outside", lent.dir().join("d")).unwrap();
     let told = report::changes(&lent.dir(), &lent.export.changes()).unwrap();
     assert_eq!(told.changed_paths.len(), 2);
-    let reverted = report::revert(&lent.dir(), &lent.export.changes(), &Revert::default()).unwrap();
+    let reverted = report::revert(&lent.dir(), &lent.export.changes(), &RevertRequest::default()).unwrap();
     assert_eq!(reverted.restored, [""; 0]);
     assert_eq!(reverted.kept.len(), 2);
     assert_eq!(fs::read_dir(lent.all.path().join("outside")).unwrap().count(), 0);
@@ -334,8 +340,8 @@ fn a_link_planted_where_something_was_is_not_followed_by_a_revert() {
 
 #[test]
 fn bytes_tell_where_a_remote_sets_everything_else_back() {
-    let time = Moment { seconds: 499_162_500, nanos: 0 };
-    let lent = Lent::new(|dir| {
+    let time = FileTime { seconds: 499_162_500, nanos: 0 };
+    let lent = ExportFixture::new(|dir| {
         for name in ["package", "gone"] {
             fs::write(dir.join(name), "module.exports = good").unwrap();
             let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(499_162_500);
@@ -345,7 +351,7 @@ fn bytes_tell_where_a_remote_sets_everything_else_back() {
     });
     let before = state(&lent.dir());
     lent.export.remove_file(b"gone").unwrap();
-    let how = OpenHow { write: true, ..OpenHow::default() };
+    let how = FileOpenOptions { write: true, ..FileOpenOptions::default() };
     for name in ["package", "stays"] {
         let file = lent.export.open_file(name.as_bytes(), &how).unwrap();
         file.write_at(17, b"evil").unwrap();
@@ -354,17 +360,17 @@ fn bytes_tell_where_a_remote_sets_everything_else_back() {
         lent.export.set_attributes(name.as_bytes(), &back).unwrap();
     }
     lent.export.revoke();
-    let record = Record::load(&lent.all.path().join("before")).unwrap();
+    let record = LeaseRecord::load(&lent.all.path().join("before")).unwrap();
     assert_eq!(
         report::changes(&lent.dir(), &record).unwrap().changed_paths,
         [
-            changed("gone", Change::Removed, Some((0, 1))),
-            changed("package", Change::Modified, Some((1, 1))),
-            changed("stays", Change::Modified, Some((1, 1))),
+            changed("gone", FileChangeKind::Removed, Some((0, 1))),
+            changed("package", FileChangeKind::Modified, Some((1, 1))),
+            changed("stays", FileChangeKind::Modified, Some((1, 1))),
         ]
     );
     assert!(report::diff(&lent.dir(), &record, 10_000).unwrap().contains("+module.exports = evil"));
-    let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
+    let reverted = report::revert(&lent.dir(), &record, &RevertRequest::default()).unwrap();
     assert_eq!(reverted.restored, ["gone", "package", "stays"]);
     assert_eq!(state(&lent.dir()), before);
 }
@@ -376,14 +382,17 @@ fn two_reverts_in_one_folder_do_not_meet() {
     fs::create_dir(&dir).unwrap();
     for name in ["first", "second"] {
         fs::write(dir.join(name), "").unwrap();
-        let terms = Terms::new(AccessMode::Rw);
-        let export = Export::open(&dir, terms, Before::in_folder(before(name)), Arc::new(NoJournal)).unwrap();
-        let how = OpenHow { write: true, ..OpenHow::default() };
+        let terms = ExportTerms::new(AccessMode::Rw);
+        let export =
+            Export::open(&dir, terms, OriginalsFolder::in_folder(before(name)), Arc::new(NoExportAudit)).unwrap();
+        let how = FileOpenOptions { write: true, ..FileOpenOptions::default() };
         export.open_file(name.as_bytes(), &how).unwrap().write_at(0, b"by the remote").unwrap();
         export.revoke();
     }
-    let revert = |name: &str| report::revert(&dir, &Record::load(&before(name)).unwrap(), &Revert::default()).unwrap();
-    let restored = |name: &str| Reverted { restored: vec![name.to_owned()], kept: Vec::new() };
+    let revert = |name: &str| {
+        report::revert(&dir, &LeaseRecord::load(&before(name)).unwrap(), &RevertRequest::default()).unwrap()
+    };
+    let restored = |name: &str| RevertResult { restored: vec![name.to_owned()], kept: Vec::new() };
     // The first waits in the middle of a file: its original can be opened, and does not end.
     let original = before("first").join("1");
     fs::remove_file(&original).unwrap();

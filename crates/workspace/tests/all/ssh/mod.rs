@@ -11,48 +11,48 @@ use std::{
 
 use attache_protocol::{Secret, env::Env, wire::awcp::AccessMode};
 use attache_workspace::{
-    bench::stock::{self, Login, Sshfs},
-    export::{Before, Export, NoJournal, Terms},
-    ssh::{Admission, HostKey, Options, Pass, Server, make_key},
+    bench::openssh::{self, SshLogin, SshfsMount},
+    export::{Export, ExportTerms, NoExportAudit, OriginalsFolder},
+    ssh::{HostKey, LeaseAccess, LeaseAdmission, SshServer, SshServerOptions, make_key},
 };
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-mod endings;
-mod figures;
 mod mounted;
 mod objects;
 mod outage;
 mod pressure;
 mod programs;
 mod raw;
-mod strangers;
+mod revocation;
+mod throughput;
+mod unauthenticated;
 
 /// A host with a server on a port of its own.
-pub(crate) struct Host {
-    pub(crate) server: Server,
+pub(crate) struct SshTestHost {
+    pub(crate) server: SshServer,
     pub(crate) host_key: HostKey,
     pub(crate) port: u16,
     _stop: tokio_util::sync::DropGuard,
 }
 
 /// One lease on a fresh folder, and the files of whoever has its key.
-pub(crate) struct Lent {
-    pub(crate) admission: Admission,
+pub(crate) struct LeaseFixture {
+    pub(crate) admission: LeaseAdmission,
     pub(crate) export: Arc<Export>,
     pub(crate) locator: String,
     pub(crate) private_key: Secret<String>,
     /// The folder that is lent.
     pub(crate) folder: PathBuf,
-    pub(crate) options: stock::Options,
+    pub(crate) options: openssh::SshLoginFiles,
     dir: TempDir,
 }
 
 /// Says why a test does nothing here.
 #[allow(clippy::print_stdout, reason = "a skip says why")]
 pub(crate) fn cannot_run() -> bool {
-    let missing = stock::missing();
+    let missing = openssh::missing();
     if !missing.is_empty() {
         println!("skipped: this machine has no {}", missing.join(", no "));
     }
@@ -62,16 +62,16 @@ pub(crate) fn cannot_run() -> bool {
 /// What is promised for a second, on a machine that does many other things; less than ssh's own time-outs.
 pub(crate) const SOON: Duration = Duration::from_secs(15);
 
-// === impl Host ===
+// === impl SshTestHost ===
 
-impl Host {
+impl SshTestHost {
     pub(crate) async fn start() -> Self {
-        Self::with(Options::default()).await
+        Self::with(SshServerOptions::default()).await
     }
 
-    pub(crate) async fn with(options: Options) -> Self {
+    pub(crate) async fn with(options: SshServerOptions) -> Self {
         let host_key = HostKey::generate(&Env::system());
-        let server = Server::with(&host_key, options);
+        let server = SshServer::with(&host_key, options);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = CancellationToken::new();
@@ -80,33 +80,33 @@ impl Host {
         Self { server, host_key, port, _stop: stop.drop_guard() }
     }
 
-    pub(crate) fn lend(&self, locator: &str) -> Lent {
-        self.lend_on(locator, Terms::new(AccessMode::Rw))
+    pub(crate) fn lend(&self, locator: &str) -> LeaseFixture {
+        self.lend_on(locator, ExportTerms::new(AccessMode::Rw))
     }
 
-    pub(crate) fn lend_on(&self, locator: &str, terms: Terms) -> Lent {
+    pub(crate) fn lend_on(&self, locator: &str, terms: ExportTerms) -> LeaseFixture {
         let dir = TempDir::new().unwrap();
         let (folder, before) = (dir.path().join("workspace"), dir.path().join("before"));
         fs::create_dir(&folder).unwrap();
-        let export = Export::open(&folder, terms, Before::in_folder(before), Arc::new(NoJournal)).unwrap();
+        let export = Export::open(&folder, terms, OriginalsFolder::in_folder(before), Arc::new(NoExportAudit)).unwrap();
         let export = Arc::new(export);
         let key = make_key(&Env::system());
-        let pass = Pass { key: key.public, locator: locator.to_owned(), export: Arc::clone(&export) };
+        let pass = LeaseAccess { key: key.public, locator: locator.to_owned(), export: Arc::clone(&export) };
         let admission = self.server.admit(pass).unwrap();
         let options = self.login(key.private.clone()).write(dir.path()).unwrap();
-        Lent { admission, export, locator: locator.to_owned(), private_key: key.private, folder, options, dir }
+        LeaseFixture { admission, export, locator: locator.to_owned(), private_key: key.private, folder, options, dir }
     }
 
-    pub(crate) fn login(&self, private_key: Secret<String>) -> Login {
+    pub(crate) fn login(&self, private_key: Secret<String>) -> SshLogin {
         let host_key = self.host_key.public_openssh();
-        Login { port: self.port, user: "lease".to_owned(), host_key, private_key }
+        SshLogin { port: self.port, user: "lease".to_owned(), host_key, private_key }
     }
 }
 
-// === impl Lent ===
+// === impl LeaseFixture ===
 
-impl Lent {
-    pub(crate) fn mount(&self) -> Sshfs {
+impl LeaseFixture {
+    pub(crate) fn mount(&self) -> SshfsMount {
         let path = format!("/{}", self.locator);
         self.options.mount(&path, &self.dir.path().join("mounted"), &["reconnect"]).unwrap()
     }

@@ -14,9 +14,9 @@ use std::{
 };
 
 use attache_protocol::wire::awcp::AccessMode;
-use attache_workspace::{export::Terms, ssh::Options};
+use attache_workspace::{export::ExportTerms, ssh::SshServerOptions};
 
-use super::{Host, cannot_run, run, said};
+use super::{SshTestHost, cannot_run, run, said};
 
 fn names(dir: &Path) -> Vec<Vec<u8>> {
     let mut names: Vec<_> =
@@ -30,7 +30,7 @@ async fn files_are_read_written_appended_truncated_and_replaced() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     let mounted = lent.mount();
     let (here, there) = (&mounted.mount_point, &lent.folder);
@@ -75,7 +75,7 @@ async fn modes_times_and_links_survive() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("secret"), "secret").unwrap();
@@ -112,7 +112,7 @@ async fn names_are_bytes() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     let mounted = lent.mount();
     let all: [&[u8]; 6] = [b"\xff\xfe", b"a\nb", b"a b", b"-rf", "naïve".as_bytes(), "nai\u{308}ve".as_bytes()];
@@ -141,7 +141,7 @@ async fn a_folder_of_thousands_is_listed_whole() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     for number in 0..2500 {
         fs::write(lent.folder.join(format!("{number}-{}", "n".repeat(200))), "").unwrap();
@@ -156,8 +156,8 @@ async fn read_only_is_enforced_by_the_server() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
-    let lent = host.lend_on("loc", Terms::new(AccessMode::Ro));
+    let host = SshTestHost::start().await;
+    let lent = host.lend_on("loc", ExportTerms::new(AccessMode::Ro));
     fs::write(lent.folder.join("file"), "kept").unwrap();
     let mounted = lent.mount();
     let here = &mounted.mount_point;
@@ -189,7 +189,7 @@ async fn a_large_workspace_goes_there_and_back() {
     }
     #[allow(clippy::disallowed_methods, reason = "a test may be asked to take longer")]
     let megabytes: u64 = if std::env::var("ATTACHE_LONG").is_ok() { 1024 } else { 64 };
-    let host = Host::with(Options { rekey_after: 16 << 20, ..Options::default() }).await;
+    let host = SshTestHost::with(SshServerOptions { rekey_after: 16 << 20, ..SshServerOptions::default() }).await;
     let lent = host.lend("loc");
     let mounted = lent.mount();
     let chunk = |number: u64| {
@@ -229,7 +229,7 @@ async fn edits_of_the_host_are_kept() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     fs::write(lent.folder.join("theirs"), "old").unwrap();
     let mounted = lent.mount();
@@ -247,7 +247,7 @@ async fn two_leases_do_not_disturb_each_other() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let (one, two) = (host.lend("one"), host.lend("two"));
     let (first, second) = (one.mount(), two.mount());
     fs::write(first.mount_point.join("file"), "one").unwrap();
@@ -275,7 +275,7 @@ async fn stock_git_works_in_the_folder() {
         assert!(output.status.success(), "git {args:?}: {}", said(&output));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     let there = &lent.folder;
     git(there, &["init", "--quiet", "--initial-branch=main"]);

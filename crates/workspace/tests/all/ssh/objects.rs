@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Host, Lent, cannot_run,
-    raw::{Raw, status, string},
+    LeaseFixture, SshTestHost, cannot_run,
+    raw::{RawSftp, status, string},
     run, said,
 };
 
@@ -26,7 +26,7 @@ fn place(id: &str) -> String {
 }
 
 /// A repository of the remote's, from which it takes what it sends.
-fn theirs(lent: &Lent) -> (PathBuf, [String; 3]) {
+fn theirs(lent: &LeaseFixture) -> (PathBuf, [String; 3]) {
     let dir = lent.dir.path().join("theirs");
     fs::create_dir(&dir).unwrap();
     git(&dir, &["init", "--quiet", "--initial-branch=main"]).unwrap();
@@ -37,7 +37,7 @@ fn theirs(lent: &Lent) -> (PathBuf, [String; 3]) {
     (dir, ids)
 }
 
-fn sftp(lent: &Lent, commands: &[String]) {
+fn sftp(lent: &LeaseFixture, commands: &[String]) {
     let output = lent.sftp(&commands.join("\n"));
     assert!(output.status.success(), "{}", said(&output));
 }
@@ -47,7 +47,7 @@ async fn an_object_cannot_be_planted_under_anothers_name() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     git(&lent.folder, &["init", "--quiet", "--initial-branch=main"]).unwrap();
     let (theirs, [good, evil, other]) = theirs(&lent);
@@ -90,13 +90,13 @@ async fn an_object_is_not_changed_through_a_file_that_is_still_open() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     git(&lent.folder, &["init", "--quiet", "--initial-branch=main"]).unwrap();
     let (theirs, [good, evil, _]) = theirs(&lent);
     let (good_bytes, evil_bytes) =
         (fs::read(theirs.join(place(&good))).unwrap(), fs::read(theirs.join(place(&evil))).unwrap());
-    let (mut raw, folder) = (Raw::open(&lent), format!("/loc/.git/objects/{}", &good[..2]));
+    let (mut raw, folder) = (RawSftp::open(&lent), format!("/loc/.git/objects/{}", &good[..2]));
     assert_eq!(status(&raw.ask(14, 1, &[&string(folder.as_bytes()), &0_u32.to_be_bytes()])), Some(0));
     let temporary = format!("{folder}/tmp_obj_x");
     // To read, write, make and empty.
@@ -116,7 +116,7 @@ async fn an_index_that_lies_about_its_pack_is_refused() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     git(&lent.folder, &["init", "--quiet", "--initial-branch=main"]).unwrap();
     let (theirs, _) = theirs(&lent);

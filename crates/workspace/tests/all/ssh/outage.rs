@@ -7,20 +7,20 @@ use std::{
 
 use attache_protocol::{env::Env, wire::awcp::AccessMode};
 use attache_workspace::{
-    export::{Before, Cause, Export, FailedChanges, Journal, Line, Terms},
-    ssh::{Pass, make_key},
+    export::{Cause, Export, ExportAudit, ExportAuditEntry, ExportTerms, FailedChanges, OriginalsFolder},
+    ssh::{LeaseAccess, make_key},
 };
 
 use super::{
-    Host, Lent, cannot_run, eventually,
-    raw::{Raw, status, string},
+    LeaseFixture, SshTestHost, cannot_run, eventually,
+    raw::{RawSftp, status, string},
 };
 
 #[derive(Default)]
 struct Failures(Mutex<FailedChanges>);
 
-impl Journal for Failures {
-    fn record(&self, line: &Line<'_>) {
+impl ExportAudit for Failures {
+    fn record(&self, line: &ExportAuditEntry<'_>) {
         self.0.lock().unwrap().note(line);
     }
 }
@@ -31,16 +31,16 @@ impl Failures {
     }
 }
 
-fn lend(host: &Host) -> (Lent, Arc<Failures>) {
+fn lend(host: &SshTestHost) -> (LeaseFixture, Arc<Failures>) {
     let lent = host.lend("unused");
     let failures = Arc::new(Failures::default());
-    let before = Before::in_folder(lent.dir.path().join("before2"));
-    let export = Export::open(&lent.folder, Terms::new(AccessMode::Rw), before, failures.clone()).unwrap();
+    let before = OriginalsFolder::in_folder(lent.dir.path().join("before2"));
+    let export = Export::open(&lent.folder, ExportTerms::new(AccessMode::Rw), before, failures.clone()).unwrap();
     let (key, export) = (make_key(&Env::system()), Arc::new(export));
-    let pass = Pass { key: key.public, locator: "loc".to_owned(), export: Arc::clone(&export) };
+    let pass = LeaseAccess { key: key.public, locator: "loc".to_owned(), export: Arc::clone(&export) };
     let admission = host.server.admit(pass).unwrap();
     let options = host.login(key.private.clone()).write(lent.dir.path()).unwrap();
-    (Lent { admission, export, private_key: key.private, options, ..lent }, failures)
+    (LeaseFixture { admission, export, private_key: key.private, options, ..lent }, failures)
 }
 
 /// To write, make and empty.
@@ -51,9 +51,9 @@ async fn what_was_open_for_writing_when_the_connection_broke_affects_the_work_un
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let (lent, failures) = lend(&host);
-    let mut raw = Raw::open(&lent);
+    let mut raw = RawSftp::open(&lent);
     let closed = raw.open_file("/loc/closed", WRITE);
     assert_eq!(status(&raw.ask(4, 2, &[&closed])), Some(0));
     for name in ["half", "again"] {
@@ -64,7 +64,7 @@ async fn what_was_open_for_writing_when_the_connection_broke_affects_the_work_un
     drop(raw);
     eventually("the connection to end", || lent.admission.connections() == 0).await;
     assert!(failures.affected().is_empty(), "without another connection it was no outage");
-    let mut raw = Raw::open(&lent);
+    let mut raw = RawSftp::open(&lent);
     assert_eq!(failures.affected(), ["again", "half"]);
     let handle = raw.open_file("/loc/again", WRITE);
     assert_eq!(status(&raw.ask(6, 3, &[&handle, &[0; 8], &string(b"all of it")])), Some(0));
@@ -80,11 +80,11 @@ async fn a_second_connection_beside_the_first_is_no_outage() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let (lent, failures) = lend(&host);
-    let mut one = Raw::open(&lent);
+    let mut one = RawSftp::open(&lent);
     let handle = one.open_file("/loc/slow", WRITE);
-    let _two = Raw::open(&lent);
+    let _two = RawSftp::open(&lent);
     assert_eq!(status(&one.ask(6, 2, &[&handle, &[0; 8], &string(b"all of it")])), Some(0));
     assert_eq!(status(&one.ask(4, 3, &[&handle])), Some(0));
     assert!(failures.affected().is_empty());

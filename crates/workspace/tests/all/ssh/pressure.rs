@@ -3,8 +3,8 @@
 use std::{fs, io::Write, thread, time::Duration};
 
 use super::{
-    Host, cannot_run,
-    raw::{Raw, packet, status, string},
+    SshTestHost, cannot_run,
+    raw::{RawSftp, packet, status, string},
 };
 
 /// Paramiko asks for a whole file before it reads the first answer.
@@ -13,11 +13,11 @@ async fn a_client_that_asks_for_everything_first_gets_everything() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     let content: Vec<u8> = (0..48_u32 << 18).flat_map(u32::to_le_bytes).collect();
     fs::write(lent.folder.join("big"), &content).unwrap();
-    let mut raw = Raw::open(&lent);
+    let mut raw = RawSftp::open(&lent);
     let handle = raw.open_file("/loc/big", 1);
     let step = 32 * 1024;
     let asks: Vec<u8> = (0..content.len() / step)
@@ -42,9 +42,9 @@ async fn a_client_that_writes_everything_first_is_slowed_down_and_not_lost() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
-    let mut raw = Raw::open(&lent);
+    let mut raw = RawSftp::open(&lent);
     let handle = raw.open_file("/loc/big", 2 | 8);
     let count = 1000_u32;
     let data = string(&vec![b'w'; 32 * 1024]);
@@ -67,10 +67,10 @@ async fn both_directions_full_is_no_deadlock() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     fs::write(lent.folder.join("big"), vec![b'b'; 1 << 20]).unwrap();
-    let mut raw = Raw::open(&lent);
+    let mut raw = RawSftp::open(&lent);
     let (from, to) = (raw.open_file("/loc/big", 1), raw.open_file("/loc/new", 2 | 8));
     let data = string(&vec![b'w'; 32 * 1024]);
     let count = 250_u32;
@@ -90,11 +90,11 @@ async fn a_client_that_never_reads_holds_up_nobody_else() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let (greedy, other) = (host.lend("greedy"), host.lend("other"));
     fs::write(greedy.folder.join("big"), vec![b'g'; 1 << 20]).unwrap();
     fs::write(other.folder.join("file"), "text").unwrap();
-    let mut raw = Raw::open(&greedy);
+    let mut raw = RawSftp::open(&greedy);
     let handle = raw.open_file("/greedy/big", 1);
     let ask = packet(5, &[&[0; 4], &handle, &[0; 8], &250_000_u32.to_be_bytes()]);
     let before = resident();

@@ -5,14 +5,14 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use attache_protocol::env::Env;
 use attache_workspace::ssh::{HostKey, make_key};
 
-use super::{Host, cannot_run, run, said};
+use super::{SshTestHost, cannot_run, run, said};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sftp_works_as_with_any_server() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     fs::write(lent.folder.join("a file"), "hello").unwrap();
     let output = lent.sftp(
@@ -36,7 +36,7 @@ async fn the_credential_is_not_a_login() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     let port = host.port.to_string();
     let (local, remote) = (format!("0:127.0.0.1:{port}"), format!("127.0.0.1:{port}"));
@@ -69,7 +69,7 @@ async fn no_other_key_and_no_other_method_gets_in() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     let dir = tempfile::tempdir().unwrap();
     let stranger = host.login(make_key(&Env::system()).private).write(dir.path()).unwrap();
@@ -93,7 +93,7 @@ async fn a_key_opens_its_own_lease_and_no_other() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let (mine, other) = (host.lend("mine"), host.lend("other"));
     fs::write(mine.folder.join("file"), "mine").unwrap();
     fs::write(other.folder.join("file"), "other").unwrap();
@@ -115,7 +115,7 @@ async fn only_slow_ciphers_and_compression_find_nothing_in_common() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     let output = lent.ssh(&["-v", "-C", "-s"], &["sftp"]);
     let said = said(&output);

@@ -7,17 +7,17 @@ use std::{
     thread::JoinHandle,
 };
 
-use super::{Host, Lent, cannot_run};
+use super::{LeaseFixture, SshTestHost, cannot_run};
 
 /// One channel of a lease.
-pub(crate) struct Raw {
+pub(crate) struct RawSftp {
     child: Child,
     pub(crate) input: Option<ChildStdin>,
     output: ChildStdout,
 }
 
 /// A reply: its kind, its number, and the rest.
-pub(crate) type Reply = (u8, u32, Vec<u8>);
+pub(crate) type RawSftpReply = (u8, u32, Vec<u8>);
 
 pub(crate) fn packet(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
@@ -29,15 +29,15 @@ pub(crate) fn string(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The status of a reply that is one.
-pub(crate) fn status(reply: &Reply) -> Option<u32> {
+pub(crate) fn status(reply: &RawSftpReply) -> Option<u32> {
     (reply.0 == 101).then(|| u32::from_be_bytes(reply.2[..4].try_into().unwrap()))
 }
 
-// === impl Raw ===
+// === impl RawSftp ===
 
-impl Raw {
+impl RawSftp {
     /// Opens a channel and says which version.
-    pub(crate) fn open(lent: &Lent) -> Self {
+    pub(crate) fn open(lent: &LeaseFixture) -> Self {
         let mut raw = Self::connect(lent, &[]);
         raw.write(&packet(1, &[&3_u32.to_be_bytes()]));
         let (kind, version, _) = raw.reply();
@@ -45,7 +45,7 @@ impl Raw {
         raw
     }
 
-    pub(crate) fn connect(lent: &Lent, more: &[&str]) -> Self {
+    pub(crate) fn connect(lent: &LeaseFixture, more: &[&str]) -> Self {
         let mut command = lent.options.command("ssh");
         command.args(more).args(["-s", &lent.options.host(), "sftp"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -63,12 +63,12 @@ impl Raw {
         std::thread::spawn(move || work(&mut input))
     }
 
-    pub(crate) fn reply(&mut self) -> Reply {
+    pub(crate) fn reply(&mut self) -> RawSftpReply {
         self.next().expect("a reply")
     }
 
     /// `None` when the channel ended.
-    pub(crate) fn next(&mut self) -> Option<Reply> {
+    pub(crate) fn next(&mut self) -> Option<RawSftpReply> {
         let mut head = [0; 9];
         self.output.read_exact(&mut head).ok()?;
         let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
@@ -77,7 +77,7 @@ impl Raw {
         Some((head[4], number(&head[5..]), rest))
     }
 
-    pub(crate) fn ask(&mut self, kind: u8, id: u32, parts: &[&[u8]]) -> Reply {
+    pub(crate) fn ask(&mut self, kind: u8, id: u32, parts: &[&[u8]]) -> RawSftpReply {
         self.write(&packet(kind, &[&id.to_be_bytes(), &parts.concat()]));
         let reply = self.reply();
         assert_eq!(reply.1, id, "{reply:?}");
@@ -92,7 +92,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawSftp {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -104,9 +104,9 @@ async fn what_cannot_be_understood_is_answered_or_ends_the_channel() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
-    let mut raw = Raw::open(&lent);
+    let mut raw = RawSftp::open(&lent);
     let zero = 0_u32.to_be_bytes();
     let asked = [
         // Incomplete, unknown, an unknown extension, a handle that is none, a path with a zero in it.
@@ -127,7 +127,7 @@ async fn what_cannot_be_understood_is_answered_or_ends_the_channel() {
     raw.write(&(262_145_u32).to_be_bytes());
     assert_eq!(raw.next(), None);
     for first in [&packet(3, &[&zero])[..], &[0, 0, 0, 0], b"GET / HTTP/1.1\r\n\r\n"] {
-        let mut raw = Raw::connect(&lent, &[]);
+        let mut raw = RawSftp::connect(&lent, &[]);
         raw.write(first);
         assert_eq!(raw.next(), None, "{first:?}");
     }
@@ -138,10 +138,10 @@ async fn a_lease_holds_a_limited_number_of_files_open() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     std::fs::write(lent.folder.join("file"), "text").unwrap();
-    let (mut one, mut two) = (Raw::open(&lent), Raw::open(&lent));
+    let (mut one, mut two) = (RawSftp::open(&lent), RawSftp::open(&lent));
     let handles: Vec<_> = (0..1024).map(|_| one.open_file("/loc/file", 1)).collect();
     let more = [&string(b"/loc/file")[..], &1_u32.to_be_bytes(), &0_u32.to_be_bytes()];
     assert_eq!(status(&one.ask(3, 2, &more)), Some(4));
@@ -152,7 +152,7 @@ async fn a_lease_holds_a_limited_number_of_files_open() {
     two.open_file("/loc/file", 1);
     drop(one);
     super::eventually("the files of a closed channel are closed", || {
-        let mut three = Raw::open(&lent);
+        let mut three = RawSftp::open(&lent);
         let reply = three.ask(3, 2, &more);
         reply.0 == 102
     })
@@ -165,7 +165,7 @@ async fn no_path_over_the_wire_leads_out_of_the_folder() {
     if cannot_run() {
         return;
     }
-    let host = Host::start().await;
+    let host = SshTestHost::start().await;
     let lent = host.lend("loc");
     let (folder, outside) = (lent.folder.clone(), lent.folder.with_file_name("outside"));
     let twin = lent.folder.with_file_name("workspace-twin");
@@ -201,7 +201,7 @@ async fn no_path_over_the_wire_leads_out_of_the_folder() {
         "/loc/..\0/outside".to_owned(),
     ];
     let (none, read, write) = (0_u32.to_be_bytes(), 1_u32.to_be_bytes(), (2_u32 | 8 | 16).to_be_bytes());
-    let mut raw = Raw::open(&lent);
+    let mut raw = RawSftp::open(&lent);
     let mut id = 100;
     let mut told = Vec::new();
     for way in &ways {

@@ -10,22 +10,22 @@ const ASK: &str = r#"{"type":"control_request","request_id":"cc91203a","request"
 const RESULT: &str = r#"{"type":"user","message":{"role":"user","content":[{"tool_use_id":"toolu_stub1","type":"tool_result","content":"File created"}]},"parent_tool_use_id":null,"tool_use_result":{"type":"create"}}"#;
 const REJECTED: &str = r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","content":[{"type":"text","text":"no"},{"type":"text","text":"way"}],"is_error":true,"tool_use_id":"t"}]}}"#;
 
-fn said(line: &str) -> Message {
+fn said(line: &str) -> ClaudeMessage {
     read(line).unwrap()
 }
 
-fn tokens(input: u64, output: u64) -> Tokens {
-    Tokens { input_tokens: Some(input), output_tokens: Some(output), ..Tokens::default() }
+fn tokens(input: u64, output: u64) -> ClaudeTokens {
+    ClaudeTokens { input_tokens: Some(input), output_tokens: Some(output), ..ClaudeTokens::default() }
 }
 
 #[test]
 fn a_run_begins_and_tries_again() {
-    let server = Server { name: "attache".to_owned(), status: "connected".to_owned() };
+    let server = ClaudeMcpServer { name: "attache".to_owned(), status: "connected".to_owned() };
     let tools = vec!["Bash".to_owned(), "Write".to_owned()];
-    let init = Init { session_id: "47aae263".to_owned(), tools, mcp_servers: vec![server] };
-    assert_eq!(said(INIT), Message::Init(init));
-    let retry = Retry { attempt: 7, max_retries: Some(10), error_status: None, error: "unknown".to_owned() };
-    assert_eq!(said(RETRY), Message::Retry(retry));
+    let init = ClaudeInit { session_id: "47aae263".to_owned(), tools, mcp_servers: vec![server] };
+    assert_eq!(said(INIT), ClaudeMessage::Init(init));
+    let retry = ClaudeApiRetry { attempt: 7, max_retries: Some(10), error_status: None, error: "unknown".to_owned() };
+    assert_eq!(said(RETRY), ClaudeMessage::Retry(retry));
 }
 
 #[test]
@@ -33,33 +33,33 @@ fn answers_come_in_pieces_and_whole() {
     let piece = |event: &str| {
         let line = format!(r#"{{"type":"stream_event","event":{event},"session_id":"s","parent_tool_use_id":null}}"#);
         match said(&line) {
-            Message::Piece { within: None, piece } => piece,
+            ClaudeMessage::Delta { within: None, piece } => piece,
             other => panic!("{other:?}"),
         }
     };
     let start = r#"{"message":{"id":"msg_1","type":"message","usage":{"input_tokens":11,"output_tokens":1}},"type":"message_start"}"#;
-    assert_eq!(piece(start), Piece::Begins { id: "msg_1".to_owned(), usage: tokens(11, 1) });
+    assert_eq!(piece(start), ClaudeDelta::Begins { id: "msg_1".to_owned(), usage: tokens(11, 1) });
     let text = r#"{"index":0,"content_block":{"type":"text","text":""},"type":"content_block_start"}"#;
-    assert_eq!(piece(text), Piece::Text);
+    assert_eq!(piece(text), ClaudeDelta::Text);
     let delta = |inner: &str| piece(&format!(r#"{{"index":0,"delta":{inner},"type":"content_block_delta"}}"#));
-    assert_eq!(delta(r#"{"type":"text_delta","text":"STUB-OK "}"#), Piece::Said("STUB-OK ".to_owned()));
-    assert_eq!(delta(r#"{"type":"thinking_delta","thinking":"hm"}"#), Piece::Thought("hm".to_owned()));
-    assert_eq!(delta(r#"{"type":"input_json_delta","partial_json":"{}"}"#), Piece::Other);
+    assert_eq!(delta(r#"{"type":"text_delta","text":"STUB-OK "}"#), ClaudeDelta::Said("STUB-OK ".to_owned()));
+    assert_eq!(delta(r#"{"type":"thinking_delta","thinking":"hm"}"#), ClaudeDelta::Thought("hm".to_owned()));
+    assert_eq!(delta(r#"{"type":"input_json_delta","partial_json":"{}"}"#), ClaudeDelta::Other);
     let used = r#"{"delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7},"type":"message_delta"}"#;
-    assert_eq!(piece(used), Piece::Used(Tokens { output_tokens: Some(7), ..Tokens::default() }));
+    assert_eq!(piece(used), ClaudeDelta::Used(ClaudeTokens { output_tokens: Some(7), ..ClaudeTokens::default() }));
 
-    let Message::Assistant(tool) = said(TOOL) else { panic!("a part of an answer") };
+    let ClaudeMessage::Assistant(tool) = said(TOOL) else { panic!("a part of an answer") };
     assert_eq!((tool.id.as_str(), tool.usage.input(), tool.usage.output()), ("msg_stub1", 16, 1));
     let input = Json::from_text(r#"{"file_path":"a.txt","content":"hi\n"}"#).unwrap();
-    let block = Block::Tool { id: "toolu_stub1".to_owned(), name: "Write".to_owned(), input };
+    let block = ClaudeBlock::Tool { id: "toolu_stub1".to_owned(), name: "Write".to_owned(), input };
     assert_eq!((tool.blocks, tool.is_error, tool.within), (vec![block], false, None));
-    let Message::Assistant(error) = said(SYNTHETIC) else { panic!("a part of an answer") };
+    let ClaudeMessage::Assistant(error) = said(SYNTHETIC) else { panic!("a part of an answer") };
     assert!(error.is_error);
 }
 
 #[test]
 fn questions_keep_their_input_to_the_letter() {
-    let ask = Ask {
+    let ask = ClaudeToolRequest {
         tool_name: "Write".to_owned(),
         input: Json::from_text(r#"{"file_path":"/srv/a.txt", "content":"hi\n"}"#).unwrap(),
         description: Some("a.txt".to_owned()),
@@ -67,25 +67,25 @@ fn questions_keep_their_input_to_the_letter() {
         blocked_path: None,
         tool_use_id: "toolu_stub1".to_owned(),
     };
-    assert_eq!(said(ASK), Message::Ask { id: "cc91203a".to_owned(), ask });
+    assert_eq!(said(ASK), ClaudeMessage::Ask { id: "cc91203a".to_owned(), ask });
     let other = r#"{"type":"control_request","request_id":"9","request":{"subtype":"hook_callback","x":1}}"#;
-    assert_eq!(said(other), Message::Unknown { id: "9".to_owned() });
+    assert_eq!(said(other), ClaudeMessage::Unknown { id: "9".to_owned() });
     let withdrawn = r#"{"type":"control_cancel_request","request_id":"45bb2c78"}"#;
-    assert_eq!(said(withdrawn), Message::Withdrawn { id: "45bb2c78".to_owned() });
+    assert_eq!(said(withdrawn), ClaudeMessage::Withdrawn { id: "45bb2c78".to_owned() });
 }
 
 #[test]
 fn tools_answer_in_text_or_blocks() {
-    let result = |id: &str, failed, text: &str| ToolResult { id: id.to_owned(), failed, text: text.to_owned() };
-    assert_eq!(said(RESULT), Message::Results(vec![result("toolu_stub1", false, "File created")]));
-    assert_eq!(said(REJECTED), Message::Results(vec![result("t", true, "no\nway")]));
-    assert_eq!(said(r#"{"type":"user","message":{"content":"hi"}}"#), Message::Results(Vec::new()));
+    let result = |id: &str, failed, text: &str| ClaudeToolResult { id: id.to_owned(), failed, text: text.to_owned() };
+    assert_eq!(said(RESULT), ClaudeMessage::Results(vec![result("toolu_stub1", false, "File created")]));
+    assert_eq!(said(REJECTED), ClaudeMessage::Results(vec![result("t", true, "no\nway")]));
+    assert_eq!(said(r#"{"type":"user","message":{"content":"hi"}}"#), ClaudeMessage::Results(Vec::new()));
 }
 
 #[test]
 fn what_is_new_is_passed_over_and_what_is_broken_is_told() {
-    assert_eq!(said(r#"{"type":"rate_limit_event","x":1}"#), Message::Other);
-    let limit = RateLimit {
+    assert_eq!(said(r#"{"type":"rate_limit_event","x":1}"#), ClaudeMessage::Other);
+    let limit = ClaudeRateLimit {
         status: "allowed_warning".to_owned(),
         resets_at: Some(1_800_000_000),
         rate_limit_type: Some("five_hour".to_owned()),
@@ -96,12 +96,12 @@ fn what_is_new_is_passed_over_and_what_is_broken_is_told() {
         limit.warning().as_deref(),
         Some("95 % of the five hour limit of the account is used; it resets at 2027-01-15T08:00:00.000Z")
     );
-    assert_eq!(said(line), Message::Limit(limit));
-    assert_eq!(said(r#"{"subtype":"status","type":"system"}"#), Message::Other);
+    assert_eq!(said(line), ClaudeMessage::Limit(limit));
+    assert_eq!(said(r#"{"subtype":"status","type":"system"}"#), ClaudeMessage::Other);
     let fine = r#"{"type":"control_response","response":{"subtype":"success","request_id":"begin","response":{}}}"#;
-    assert_eq!(said(fine), Message::Answer { error: None });
+    assert_eq!(said(fine), ClaudeMessage::Answer { error: None });
     let bad = r#"{"type":"control_response","response":{"subtype":"error","request_id":"begin","error":"no"}}"#;
-    assert_eq!(said(bad), Message::Answer { error: Some("no".to_owned()) });
+    assert_eq!(said(bad), ClaudeMessage::Answer { error: Some("no".to_owned()) });
     for broken in ["not json", "{}", r#"{"type":"assistant","message":{"#, r#"{"type":"result","is_error":"maybe"}"#] {
         assert!(read(broken).is_err(), "{broken}");
     }
@@ -109,11 +109,11 @@ fn what_is_new_is_passed_over_and_what_is_broken_is_told() {
 
 #[test]
 fn an_answer_is_counted_once() {
-    let mut tally = Tally::default();
+    let mut tally = TokenTally::default();
     tally.begins(None, "msg_1".to_owned(), tokens(11, 1));
     tally.count("msg_1", tokens(11, 1));
     tally.begins(Some("toolu_1".to_owned()), "msg_2".to_owned(), tokens(5, 1));
-    tally.goes_on(&None, Tokens { output_tokens: Some(7), ..Tokens::default() });
+    tally.goes_on(&None, ClaudeTokens { output_tokens: Some(7), ..ClaudeTokens::default() });
     tally.goes_on(&Some("toolu_1".to_owned()), tokens(5, 9));
     tally.goes_on(&Some("nobody".to_owned()), tokens(100, 100));
     assert_eq!(tally.total(), (16, 16));

@@ -16,26 +16,27 @@ fn json(text: &str) -> Json {
     Json::from_text(text).unwrap()
 }
 
-fn ask(steps: &mut Steps, method: &str, params: &str, limits: &[Limit]) -> Asked {
-    steps.asked(method, &json(params), Path::new("/ws"), limits).unwrap()
+fn ask(steps: &mut CodexSteps, method: &str, params: &str, limits: &[SandboxLimit]) -> CodexApprovalRequest {
+    steps.approval_request(method, &json(params), Path::new("/ws"), limits).unwrap()
 }
 
-fn command(steps: &mut Steps, limits: &[Limit]) -> Asked {
+fn command(steps: &mut CodexSteps, limits: &[SandboxLimit]) -> CodexApprovalRequest {
     ask(steps, "item/commandExecution/requestApproval", COMMAND, limits)
 }
 
-fn called(arguments: &str) -> Steps {
-    let mut steps = Steps::default();
-    steps.note_raw(RawItem::FunctionCall { call_id: "call_1".to_owned(), arguments: arguments.to_owned() });
+fn called(arguments: &str) -> CodexSteps {
+    let mut steps = CodexSteps::default();
+    steps.note_raw(CodexRawItem::FunctionCall { call_id: "call_1".to_owned(), arguments: arguments.to_owned() });
     steps
 }
 
-fn patched(path: &str) -> Steps {
-    let mut steps = Steps::default();
-    let change = |path: &str, kind, diff: &str| Change { path: path.to_owned(), kind, diff: diff.to_owned() };
-    let update = ChangeKind::Update { move_path: None };
-    let changes = vec![change(path, update, "@@ -1 +1 @@\n-old\n+new\n"), change("/ws/b", ChangeKind::Add, "hi\n")];
-    steps.note(&Item { kind: "fileChange".to_owned(), id: "call_2".to_owned(), changes, ..Item::default() });
+fn patched(path: &str) -> CodexSteps {
+    let mut steps = CodexSteps::default();
+    let change = |path: &str, kind, diff: &str| CodexFileChange { path: path.to_owned(), kind, diff: diff.to_owned() };
+    let update = CodexChangeKind::Update { move_path: None };
+    let changes =
+        vec![change(path, update, "@@ -1 +1 @@\n-old\n+new\n"), change("/ws/b", CodexChangeKind::Add, "hi\n")];
+    steps.note(&CodexItem { kind: "fileChange".to_owned(), id: "call_2".to_owned(), changes, ..CodexItem::default() });
     steps
 }
 
@@ -47,93 +48,100 @@ fn a_command_is_shown_with_all_that_is_known() {
     "touch /x"}}]}}"#
         ))
     };
-    let question = |sandbox: &str, reason: &str| Question {
+    let question = |sandbox: &str, reason: &str| ApprovalQuestion {
         input: Some(shown(sandbox)),
         reason: Some(reason.to_owned()),
-        risk: Risk::High,
-        ..Question::about("shell")
+        risk: ApprovalRisk::High,
+        ..ApprovalQuestion::about("shell")
     };
     let inside = command(&mut called(r#"{"cmd":"touch /x"}"#), &[]);
     let expected = question(r#""sandbox":"on","#, "must write there");
-    assert_eq!(inside, Asked { question: expected, manner: Manner::Decision, forbidden: None });
+    assert_eq!(inside, CodexApprovalRequest { question: expected, form: CodexReplyForm::Decision, forbidden: None });
     let outside = command(&mut called(r#"{"cmd":"touch /x","sandbox_permissions":"require_escalated"}"#), &[]);
     let reason = "it wants to run outside of Codex's sandbox: must write there";
     assert_eq!(outside.question, question(r#""sandbox":"off","#, reason));
     let reason = "Codex does not tell whether this runs inside of its sandbox: must write there";
-    assert_eq!(command(&mut Steps::default(), &[]).question, question("", reason));
+    assert_eq!(command(&mut CodexSteps::default(), &[]).question, question("", reason));
 }
 
 #[test]
 fn what_may_leave_the_sandbox_is_forbidden_to_a_run_with_limits() {
-    let limits = [Limit::NoNetwork];
+    let limits = [SandboxLimit::NoNetwork];
     let mut inside = called(r#"{"cmd":"touch /x","sandbox_permissions":"use_default"}"#);
     assert_eq!(command(&mut inside, &limits).forbidden, None);
     assert!(command(&mut inside, &limits).forbidden.is_some(), "asked again, it is to be tried without the sandbox");
     assert!(command(&mut called(r#"{"sandbox_permissions":"require_escalated"}"#), &limits).forbidden.is_some());
     assert!(command(&mut called(r#"{"sandbox_permissions":"something_new"}"#), &limits).forbidden.is_some());
-    assert!(command(&mut Steps::default(), &limits).forbidden.is_some());
-    assert!(command(&mut called("{}"), &[Limit::NoExec]).forbidden.is_some());
+    assert!(command(&mut CodexSteps::default(), &limits).forbidden.is_some());
+    assert!(command(&mut called("{}"), &[SandboxLimit::NoExec]).forbidden.is_some());
 }
 
 #[test]
 fn a_command_that_only_reads_names_its_files() {
     let params = r#"{"itemId":"c","command":"cat a","commandActions":[{"type":"read","command":"cat a","name":"a","path":"/ws/a"},
         {"type":"listFiles","command":"ls","path":null}]}"#;
-    let asked = ask(&mut Steps::default(), "item/commandExecution/requestApproval", params, &[]);
+    let asked = ask(&mut CodexSteps::default(), "item/commandExecution/requestApproval", params, &[]);
     assert_eq!(asked.question.paths, Some(vec!["/ws/a".to_owned()]));
-    let hidden = ask(&mut Steps::default(), "item/commandExecution/requestApproval", r#"{"itemId":"c"}"#, &[]);
+    let hidden = ask(&mut CodexSteps::default(), "item/commandExecution/requestApproval", r#"{"itemId":"c"}"#, &[]);
     assert_eq!((hidden.question.input, hidden.question.paths), (None, None));
 }
 
 #[test]
 fn a_patch_is_shown_as_a_diff() {
-    let asked = ask(&mut patched("/ws/a"), "item/fileChange/requestApproval", PATCH, &[Limit::CwdOnly]);
-    let question = Question {
+    let asked = ask(&mut patched("/ws/a"), "item/fileChange/requestApproval", PATCH, &[SandboxLimit::CwdOnly]);
+    let question = ApprovalQuestion {
         input: Some(json(r#"{"changes":[{"path":"/ws/a","change":"update"},{"path":"/ws/b","change":"add"}]}"#)),
         paths: Some(vec!["/ws/a".to_owned(), "/ws/b".to_owned()]),
         diff: Some(
             "--- /ws/a\n+++ /ws/a\n@@ -1 +1 @@\n-old\n+new\n--- /ws/b\n+++ /ws/b\n@@ -0,0 +1 @@\n+hi\n".to_owned(),
         ),
-        ..Question::about("apply_patch")
+        ..ApprovalQuestion::about("apply_patch")
     };
-    assert_eq!(asked, Asked { question, manner: Manner::Decision, forbidden: None });
+    assert_eq!(asked, CodexApprovalRequest { question, form: CodexReplyForm::Decision, forbidden: None });
     for path in ["/other/a", "/ws/../other", "/wsx/a"] {
-        let outside = ask(&mut patched(path), "item/fileChange/requestApproval", PATCH, &[Limit::CwdOnly]);
+        let outside = ask(&mut patched(path), "item/fileChange/requestApproval", PATCH, &[SandboxLimit::CwdOnly]);
         assert!(outside.forbidden.is_some(), "{path}");
     }
-    let unknown = ask(&mut Steps::default(), "item/fileChange/requestApproval", PATCH, &[]);
-    assert_eq!((unknown.question, unknown.forbidden), (Question::about("apply_patch"), None));
+    let unknown = ask(&mut CodexSteps::default(), "item/fileChange/requestApproval", PATCH, &[]);
+    assert_eq!((unknown.question, unknown.forbidden), (ApprovalQuestion::about("apply_patch"), None));
 }
 
 #[test]
 fn a_tool_of_the_users_servers_is_asked_about_by_name() {
-    let asked = ask(&mut Steps::default(), "mcpServer/elicitation/request", TOOL, &[]);
-    let question = Question {
+    let asked = ask(&mut CodexSteps::default(), "mcpServer/elicitation/request", TOOL, &[]);
+    let question = ApprovalQuestion {
         input: Some(json(r#"{"to":"x"}"#)),
         reason: Some("Allow the files MCP server to run tool \"move\"?".to_owned()),
-        ..Question::about("mcp__files__move")
+        ..ApprovalQuestion::about("mcp__files__move")
     };
-    assert_eq!(asked, Asked { question, manner: Manner::Elicitation, forbidden: None });
+    assert_eq!(asked, CodexApprovalRequest { question, form: CodexReplyForm::Elicitation, forbidden: None });
     let form = json(r#"{"serverName":"files","mode":"form","_meta":{},"message":"Your name?","requestedSchema":{}}"#);
-    assert_eq!(Steps::default().asked("mcpServer/elicitation/request", &form, Path::new("/ws"), &[]), None);
+    assert_eq!(
+        CodexSteps::default().approval_request("mcpServer/elicitation/request", &form, Path::new("/ws"), &[]),
+        None
+    );
 }
 
 #[test]
 fn a_yes_is_for_this_once() {
-    let told = |manner: &Manner, answer: &Answer| Json::of(&manner.clone().reply(answer)).get().to_owned();
-    let no = Answer::Denied { comment: None };
+    let told =
+        |manner: &CodexReplyForm, answer: &ApprovalAnswer| Json::of(&manner.clone().reply(answer)).get().to_owned();
+    let no = ApprovalAnswer::Denied { comment: None };
     let table = [
-        (Manner::Decision, &Answer::Allowed, r#"{"decision":"accept"}"#),
-        (Manner::Decision, &no, r#"{"decision":"decline"}"#),
-        (Manner::Decision, &Answer::Stopped, r#"{"decision":"cancel"}"#),
-        (Manner::Elicitation, &Answer::Allowed, r#"{"action":"accept","content":{}}"#),
-        (Manner::Elicitation, &no, r#"{"action":"decline","content":null}"#),
+        (CodexReplyForm::Decision, &ApprovalAnswer::Allowed, r#"{"decision":"accept"}"#),
+        (CodexReplyForm::Decision, &no, r#"{"decision":"decline"}"#),
+        (CodexReplyForm::Decision, &ApprovalAnswer::Stopped, r#"{"decision":"cancel"}"#),
+        (CodexReplyForm::Elicitation, &ApprovalAnswer::Allowed, r#"{"action":"accept","content":{}}"#),
+        (CodexReplyForm::Elicitation, &no, r#"{"action":"decline","content":null}"#),
     ];
     for (manner, answer, expected) in table {
         assert_eq!(told(&manner, answer), expected);
     }
     let wanted = json(r#"{"network":{"enabled":true}}"#);
-    let manner = Manner::Permissions(wanted);
-    assert_eq!(told(&manner, &Answer::Allowed), r#"{"permissions":{"network":{"enabled":true}},"scope":"turn"}"#);
+    let manner = CodexReplyForm::Permissions(wanted);
+    assert_eq!(
+        told(&manner, &ApprovalAnswer::Allowed),
+        r#"{"permissions":{"network":{"enabled":true}},"scope":"turn"}"#
+    );
     assert_eq!(told(&manner, &no), r#"{"permissions":{},"scope":"turn"}"#);
 }

@@ -15,19 +15,19 @@ pub mod v1;
 #[rustfmt::skip]
 pub mod v03;
 
-mod exact;
-mod new;
+mod exact_json;
 mod number;
-mod old;
 mod scheme;
 mod shared;
+mod v03_conversion;
+mod v1_conversion;
 mod value;
 
-pub use exact::EXACT;
+pub use exact_json::EXACT;
 
 use prost_types::Struct;
 
-use super::invalid::{Below as _, Invalid};
+use super::invalid_field::{InvalidField, WithinField as _};
 use crate::{Json, Timestamp};
 
 /// Stands where bytes should be that an agent wrote as something else.
@@ -47,16 +47,16 @@ const fn count(count: i32) -> Option<i32> {
     if count == 0 { None } else { Some(count) }
 }
 
-fn required<A, B: TryFrom<A, Error = Invalid>>(name: &str, field: Option<A>) -> Result<B, Invalid> {
-    optional(name, field)?.ok_or_else(|| Invalid::new(name, "is missing"))
+fn required<A, B: TryFrom<A, Error = InvalidField>>(name: &str, field: Option<A>) -> Result<B, InvalidField> {
+    optional(name, field)?.ok_or_else(|| InvalidField::new(name, "is missing"))
 }
 
-fn optional<A, B: TryFrom<A, Error = Invalid>>(name: &str, field: Option<A>) -> Result<Option<B>, Invalid> {
-    field.map(B::try_from).transpose().below(name)
+fn optional<A, B: TryFrom<A, Error = InvalidField>>(name: &str, field: Option<A>) -> Result<Option<B>, InvalidField> {
+    field.map(B::try_from).transpose().within(name)
 }
 
-fn list<A, B: TryFrom<A, Error = Invalid>>(name: &str, items: Vec<A>) -> Result<Vec<B>, Invalid> {
-    let convert = |(index, item)| B::try_from(item).below(format_args!("{name}[{index}]"));
+fn list<A, B: TryFrom<A, Error = InvalidField>>(name: &str, items: Vec<A>) -> Result<Vec<B>, InvalidField> {
+    let convert = |(index, item)| B::try_from(item).within(format_args!("{name}[{index}]"));
     items.into_iter().enumerate().map(convert).collect()
 }
 
@@ -66,7 +66,10 @@ fn written<A, B: From<A>>(items: Vec<A>) -> Vec<B> {
 }
 
 /// A list that is absent when it is empty.
-fn some_list<A, B: TryFrom<A, Error = Invalid>>(name: &str, items: Vec<A>) -> Result<Option<Vec<B>>, Invalid> {
+fn some_list<A, B: TryFrom<A, Error = InvalidField>>(
+    name: &str,
+    items: Vec<A>,
+) -> Result<Option<Vec<B>>, InvalidField> {
     let items = list(name, items)?;
     Ok((!items.is_empty()).then_some(items))
 }
@@ -77,7 +80,7 @@ fn write_time(time: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos }
 }
 
-fn read_time(name: &str, time: prost_types::Timestamp) -> Result<Timestamp, Invalid> {
+fn read_time(name: &str, time: prost_types::Timestamp) -> Result<Timestamp, InvalidField> {
     let millis =
         time.seconds.checked_mul(1000).and_then(|millis| millis.checked_add(i64::from(time.nanos / 1_000_000)));
     // From the first to the last second that RFC 3339 can write.
@@ -85,7 +88,7 @@ fn read_time(name: &str, time: prost_types::Timestamp) -> Result<Timestamp, Inva
         Some(millis) if (-62_135_596_800_000..=253_402_300_799_999).contains(&millis) && time.nanos >= 0 => {
             Ok(Timestamp::from_millis(millis))
         }
-        _ => Err(Invalid::new(name, "is no time")),
+        _ => Err(InvalidField::new(name, "is no time")),
     }
 }
 
@@ -97,9 +100,9 @@ fn write_object(json: Option<Json>) -> Option<Struct> {
     }
 }
 
-fn read_object(name: &str, object: Option<Struct>) -> Result<Option<Json>, Invalid> {
+fn read_object(name: &str, object: Option<Struct>) -> Result<Option<Json>, InvalidField> {
     let json = object.map(|object| value::write_object(&object.fields)).transpose();
-    json.map_err(|problem| Invalid::new(name, problem))
+    json.map_err(|problem| InvalidField::new(name, problem))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::{
     super::{
-        AgentCardSignature, AgentExtension, AgentProvider, ApiKey, HttpAuth, Invalid, MutualTls, OAuth2, OAuthFlow,
-        OAuthFlows, OpenIdConnect, Scheme, SecurityRequirement, SecurityScheme, StringList,
+        AgentCardSignature, AgentExtension, AgentProvider, ApiKeyScheme, HttpAuthScheme, InvalidField, KnownScheme,
+        MutualTlsScheme, OAuth2Scheme, OAuthFlow, OAuthFlows, OpenIdConnectScheme, SecurityRequirement, SecurityScheme,
+        StringList,
     },
     read_object, text, truth, v1, v03, write_object,
 };
@@ -29,9 +30,9 @@ macro_rules! shared {
         }
 
         impl TryFrom<$proto::AgentExtension> for AgentExtension {
-            type Error = Invalid;
+            type Error = InvalidField;
 
-            fn try_from(extension: $proto::AgentExtension) -> Result<Self, Invalid> {
+            fn try_from(extension: $proto::AgentExtension) -> Result<Self, InvalidField> {
                 Ok(Self {
                     uri: extension.uri,
                     description: text(extension.description),
@@ -49,9 +50,9 @@ macro_rules! shared {
         }
 
         impl TryFrom<$proto::AgentCardSignature> for AgentCardSignature {
-            type Error = Invalid;
+            type Error = InvalidField;
 
-            fn try_from(signature: $proto::AgentCardSignature) -> Result<Self, Invalid> {
+            fn try_from(signature: $proto::AgentCardSignature) -> Result<Self, InvalidField> {
                 let $proto::AgentCardSignature { protected, signature, header } = signature;
                 Ok(Self { protected, signature, header: read_object("header", header)? })
             }
@@ -71,35 +72,35 @@ macro_rules! shared {
             }
         }
 
-        impl From<Scheme> for $proto::SecurityScheme {
-            fn from(scheme: Scheme) -> Self {
+        impl From<KnownScheme> for $proto::SecurityScheme {
+            fn from(scheme: KnownScheme) -> Self {
                 use $proto::security_scheme::Scheme as S;
                 let scheme = match scheme {
-                    Scheme::ApiKey(ApiKey { description, location, name }) => {
+                    KnownScheme::ApiKey(ApiKeyScheme { description, location, name }) => {
                         let description = description.unwrap_or_default();
                         S::ApiKeySecurityScheme($proto::ApiKeySecurityScheme { description, location, name })
                     }
-                    Scheme::HttpAuth(HttpAuth { description, scheme, bearer_format }) => {
+                    KnownScheme::HttpAuth(HttpAuthScheme { description, scheme, bearer_format }) => {
                         let (description, bearer_format) =
                             (description.unwrap_or_default(), bearer_format.unwrap_or_default());
                         S::HttpAuthSecurityScheme($proto::HttpAuthSecurityScheme { description, scheme, bearer_format })
                     }
-                    Scheme::OAuth2(oauth2) => {
-                        let OAuth2 { description, flows, metadata_url } = *oauth2;
+                    KnownScheme::OAuth2(oauth2) => {
+                        let OAuth2Scheme { description, flows, metadata_url } = *oauth2;
                         S::Oauth2SecurityScheme($proto::OAuth2SecurityScheme {
                             description: description.unwrap_or_default(),
                             flows: Some(flows.into()),
                             oauth2_metadata_url: metadata_url.unwrap_or_default(),
                         })
                     }
-                    Scheme::OpenIdConnect(OpenIdConnect { description, open_id_connect_url }) => {
+                    KnownScheme::OpenIdConnect(OpenIdConnectScheme { description, open_id_connect_url }) => {
                         let description = description.unwrap_or_default();
                         S::OpenIdConnectSecurityScheme($proto::OpenIdConnectSecurityScheme {
                             description,
                             open_id_connect_url,
                         })
                     }
-                    Scheme::MutualTls(MutualTls { description }) => {
+                    KnownScheme::MutualTls(MutualTlsScheme { description }) => {
                         let description = description.unwrap_or_default();
                         S::MtlsSecurityScheme($proto::MutualTlsSecurityScheme { description })
                     }
@@ -109,34 +110,34 @@ macro_rules! shared {
         }
 
         impl TryFrom<$proto::SecurityScheme> for SecurityScheme {
-            type Error = Invalid;
+            type Error = InvalidField;
 
-            fn try_from(scheme: $proto::SecurityScheme) -> Result<Self, Invalid> {
+            fn try_from(scheme: $proto::SecurityScheme) -> Result<Self, InvalidField> {
                 use $proto::security_scheme::Scheme as S;
                 let scheme = match scheme.scheme {
-                    Some(S::ApiKeySecurityScheme(given)) => Scheme::ApiKey(ApiKey {
+                    Some(S::ApiKeySecurityScheme(given)) => KnownScheme::ApiKey(ApiKeyScheme {
                         description: text(given.description),
                         location: given.location,
                         name: given.name,
                     }),
-                    Some(S::HttpAuthSecurityScheme(given)) => Scheme::HttpAuth(HttpAuth {
+                    Some(S::HttpAuthSecurityScheme(given)) => KnownScheme::HttpAuth(HttpAuthScheme {
                         description: text(given.description),
                         scheme: given.scheme,
                         bearer_format: text(given.bearer_format),
                     }),
-                    Some(S::Oauth2SecurityScheme(given)) => Scheme::OAuth2(Box::new(OAuth2 {
+                    Some(S::Oauth2SecurityScheme(given)) => KnownScheme::OAuth2(Box::new(OAuth2Scheme {
                         description: text(given.description),
                         flows: given.flows.map(Into::into).unwrap_or_default(),
                         metadata_url: text(given.oauth2_metadata_url),
                     })),
-                    Some(S::OpenIdConnectSecurityScheme(given)) => Scheme::OpenIdConnect(OpenIdConnect {
+                    Some(S::OpenIdConnectSecurityScheme(given)) => KnownScheme::OpenIdConnect(OpenIdConnectScheme {
                         description: text(given.description),
                         open_id_connect_url: given.open_id_connect_url,
                     }),
                     Some(S::MtlsSecurityScheme(given)) => {
-                        Scheme::MutualTls(MutualTls { description: text(given.description) })
+                        KnownScheme::MutualTls(MutualTlsScheme { description: text(given.description) })
                     }
-                    None => return Err(Invalid::itself("is of no known kind")),
+                    None => return Err(InvalidField::itself("is of no known kind")),
                 };
                 Ok(scheme.into())
             }

@@ -2,9 +2,10 @@
 
 use super::{
     super::{
-        Artifact, ArtifactUpdate, Invalid, SendMessageResponse, StatusUpdate, StreamResponse, Task, invalid::Below as _,
+        Artifact, ArtifactUpdate, InvalidField, SendMessageResponse, StatusUpdate, StreamResponse, Task,
+        invalid_field::WithinField as _,
     },
-    exact::{read_metadata, write_metadata},
+    exact_json::{read_metadata, write_metadata},
     list, required, some_list, text, truth, v1, v03, written,
 };
 
@@ -12,9 +13,9 @@ use super::{
 macro_rules! shared {
     ($proto:ident, $message:ident) => {
         impl TryFrom<$proto::Artifact> for Artifact {
-            type Error = Invalid;
+            type Error = InvalidField;
 
-            fn try_from(artifact: $proto::Artifact) -> Result<Self, Invalid> {
+            fn try_from(artifact: $proto::Artifact) -> Result<Self, InvalidField> {
                 Ok(Self {
                     artifact_id: artifact.artifact_id,
                     name: text(artifact.name),
@@ -40,9 +41,9 @@ macro_rules! shared {
         }
 
         impl TryFrom<$proto::Task> for Task {
-            type Error = Invalid;
+            type Error = InvalidField;
 
-            fn try_from(task: $proto::Task) -> Result<Self, Invalid> {
+            fn try_from(task: $proto::Task) -> Result<Self, InvalidField> {
                 Ok(Self {
                     id: task.id,
                     context_id: task.context_id,
@@ -68,9 +69,9 @@ macro_rules! shared {
         }
 
         impl TryFrom<$proto::TaskStatusUpdateEvent> for StatusUpdate {
-            type Error = Invalid;
+            type Error = InvalidField;
 
-            fn try_from(update: $proto::TaskStatusUpdateEvent) -> Result<Self, Invalid> {
+            fn try_from(update: $proto::TaskStatusUpdateEvent) -> Result<Self, InvalidField> {
                 Ok(Self {
                     task_id: update.task_id,
                     context_id: update.context_id,
@@ -81,9 +82,9 @@ macro_rules! shared {
         }
 
         impl TryFrom<$proto::TaskArtifactUpdateEvent> for ArtifactUpdate {
-            type Error = Invalid;
+            type Error = InvalidField;
 
-            fn try_from(update: $proto::TaskArtifactUpdateEvent) -> Result<Self, Invalid> {
+            fn try_from(update: $proto::TaskArtifactUpdateEvent) -> Result<Self, InvalidField> {
                 Ok(Self {
                     task_id: update.task_id,
                     context_id: update.context_id,
@@ -109,18 +110,18 @@ macro_rules! shared {
         }
 
         impl TryFrom<$proto::StreamResponse> for StreamResponse {
-            type Error = Invalid;
+            type Error = InvalidField;
 
-            fn try_from(response: $proto::StreamResponse) -> Result<Self, Invalid> {
+            fn try_from(response: $proto::StreamResponse) -> Result<Self, InvalidField> {
                 use $proto::stream_response::Payload as P;
                 match response.payload {
-                    Some(P::Task(task)) => task.try_into().below("task").map(Self::Task),
-                    Some(P::$message(message)) => message.try_into().below("message").map(Self::Message),
-                    Some(P::StatusUpdate(update)) => update.try_into().below("status_update").map(Self::StatusUpdate),
+                    Some(P::Task(task)) => task.try_into().within("task").map(Self::Task),
+                    Some(P::$message(message)) => message.try_into().within("message").map(Self::Message),
+                    Some(P::StatusUpdate(update)) => update.try_into().within("status_update").map(Self::StatusUpdate),
                     Some(P::ArtifactUpdate(update)) => {
-                        update.try_into().below("artifact_update").map(Self::ArtifactUpdate)
+                        update.try_into().within("artifact_update").map(Self::ArtifactUpdate)
                     }
-                    None => Err(Invalid::new("payload", "is missing")),
+                    None => Err(InvalidField::new("payload", "is missing")),
                 }
             }
         }
@@ -139,14 +140,14 @@ macro_rules! shared {
         }
 
         impl TryFrom<$proto::SendMessageResponse> for SendMessageResponse {
-            type Error = Invalid;
+            type Error = InvalidField;
 
-            fn try_from(response: $proto::SendMessageResponse) -> Result<Self, Invalid> {
+            fn try_from(response: $proto::SendMessageResponse) -> Result<Self, InvalidField> {
                 use $proto::send_message_response::Payload as P;
                 match response.payload {
-                    Some(P::Task(task)) => task.try_into().below("task").map(Self::Task),
-                    Some(P::$message(message)) => message.try_into().below("message").map(Self::Message),
-                    None => Err(Invalid::new("payload", "is missing")),
+                    Some(P::Task(task)) => task.try_into().within("task").map(Self::Task),
+                    Some(P::$message(message)) => message.try_into().within("message").map(Self::Message),
+                    None => Err(InvalidField::new("payload", "is missing")),
                 }
             }
         }

@@ -10,7 +10,7 @@ use crate::Json;
 
 /// JSON as a Value can say it.
 #[derive(Debug)]
-pub(super) struct Read {
+pub(super) struct GrpcValue {
     pub(super) value: Value,
     /// Whether its text means the same as the JSON it came from.
     pub(super) exact: bool,
@@ -22,17 +22,17 @@ const LEVELS_OF_OBJECT: usize = 3;
 const LEVELS_OF_LIST: usize = 2;
 
 /// Walks over text that is known to be JSON.
-struct Reader<'a> {
+struct JsonTextReader<'a> {
     rest: &'a str,
     levels: usize,
     exact: bool,
 }
 
 /// The JSON as a Value, or what gRPC cannot carry in it.
-pub(super) fn read(json: &Json) -> Result<Read, &'static str> {
-    let mut reader = Reader { rest: json.get(), levels: 0, exact: true };
+pub(super) fn read(json: &Json) -> Result<GrpcValue, &'static str> {
+    let mut reader = JsonTextReader { rest: json.get(), levels: 0, exact: true };
     let value = reader.value()?;
-    Ok(Read { value, exact: reader.exact })
+    Ok(GrpcValue { value, exact: reader.exact })
 }
 
 /// The Value as JSON. Whole numbers are written without a fraction.
@@ -89,9 +89,9 @@ fn quote(string: &str, text: &mut String) {
     text.push_str(Json::of(string).get());
 }
 
-// === impl Reader ===
+// === impl JsonTextReader ===
 
-impl Reader<'_> {
+impl JsonTextReader<'_> {
     fn value(&mut self) -> Result<Value, &'static str> {
         self.skip_space();
         let kind = match self.rest.as_bytes().first() {

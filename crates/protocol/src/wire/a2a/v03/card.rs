@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::super::{
-    self as new, AgentCardSignature, AgentExtension, AgentProvider, ApiKey, HttpAuth, MutualTls, OAuth2, OpenIdConnect,
-    Scheme, StringList, or_default,
+    self as new, AgentCardSignature, AgentExtension, AgentProvider, ApiKeyScheme, HttpAuthScheme, KnownScheme,
+    MutualTlsScheme, OAuth2Scheme, OpenIdConnectScheme, StringList, or_default,
 };
 use crate::{Json, json::Members};
 
@@ -18,7 +18,7 @@ const JSON_RPC: &str = "JSONRPC";
 /// A card of 0.3. Members that senders forget are taken for empty; without a name or a URL it is no card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AgentCard {
+pub struct AgentCardV03 {
     #[serde(default)]
     pub protocol_version: String,
     pub name: String,
@@ -29,7 +29,7 @@ pub struct AgentCard {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred_transport: Option<String>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub additional_interfaces: Vec<AgentInterface>,
+    pub additional_interfaces: Vec<AgentInterfaceV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<AgentProvider>,
     #[serde(default)]
@@ -37,17 +37,17 @@ pub struct AgentCard {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documentation_url: Option<String>,
     #[serde(default)]
-    pub capabilities: Capabilities,
+    pub capabilities: CardCapabilitiesV03,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
-    pub security_schemes: BTreeMap<String, SecurityScheme>,
+    pub security_schemes: BTreeMap<String, SecuritySchemeV03>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub security: Vec<Requirement>,
+    pub security: Vec<SecurityRequirementV03>,
     #[serde(default, deserialize_with = "or_default")]
     pub default_input_modes: Vec<String>,
     #[serde(default, deserialize_with = "or_default")]
     pub default_output_modes: Vec<String>,
     #[serde(default, deserialize_with = "or_default")]
-    pub skills: Vec<AgentSkill>,
+    pub skills: Vec<AgentSkillV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supports_authenticated_extended_card: Option<bool>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
@@ -57,14 +57,14 @@ pub struct AgentCard {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentInterface {
+pub struct AgentInterfaceV03 {
     pub url: String,
     pub transport: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Capabilities {
+pub struct CardCapabilitiesV03 {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streaming: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ pub struct Capabilities {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AgentSkill {
+pub struct AgentSkillV03 {
     pub id: String,
     pub name: String,
     #[serde(default)]
@@ -92,17 +92,17 @@ pub struct AgentSkill {
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub output_modes: Vec<String>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub security: Vec<Requirement>,
+    pub security: Vec<SecurityRequirementV03>,
 }
 
 /// Schemes of which all are needed, each with its scopes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Requirement(pub BTreeMap<String, Vec<String>>);
+pub struct SecurityRequirementV03(pub BTreeMap<String, Vec<String>>);
 
 /// A scheme, told apart by its `type`. It holds no JSON of others, so it may be read with a tag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type")]
-pub enum SecurityScheme {
+pub enum SecuritySchemeV03 {
     #[serde(rename = "apiKey")]
     ApiKey {
         #[serde(rename = "in")]
@@ -112,13 +112,13 @@ pub enum SecurityScheme {
         description: Option<String>,
     },
     #[serde(rename = "http")]
-    Http(HttpAuth),
+    Http(HttpAuthScheme),
     #[serde(rename = "oauth2")]
-    OAuth2(Box<OAuth2>),
+    OAuth2(Box<OAuth2Scheme>),
     #[serde(rename = "openIdConnect")]
-    OpenIdConnect(OpenIdConnect),
+    OpenIdConnect(OpenIdConnectScheme),
     #[serde(rename = "mutualTLS")]
-    MutualTls(MutualTls),
+    MutualTls(MutualTlsScheme),
     /// Of a type that 0.3 does not know.
     #[serde(other, rename = "unknown")]
     Unknown,
@@ -128,7 +128,7 @@ pub enum SecurityScheme {
 /// interface of 0.3 stays as it is.
 pub fn union(card: &new::AgentCard) -> Json {
     let json = Json::of(card);
-    match AgentCard::of_card(card) {
+    match AgentCardV03::of_card(card) {
         Some(old) => merged(&json, &Json::of(&old)),
         None => json,
     }
@@ -153,9 +153,9 @@ fn merged(first: &Json, second: &Json) -> Json {
     }
 }
 
-// === impl AgentCard ===
+// === impl AgentCardV03 ===
 
-impl AgentCard {
+impl AgentCardV03 {
     /// The card of an agent at those of its interfaces that speak 0.3.
     pub fn of_card(card: &new::AgentCard) -> Option<Self> {
         let speaks = |interface: &&new::AgentInterface| interface.protocol_version == "0.3";
@@ -167,8 +167,8 @@ impl AgentCard {
     /// none. A signature of a card of 1.0 is not one of this card.
     pub fn of(card: &new::AgentCard, interfaces: &[new::AgentInterface]) -> Option<Self> {
         let preferred = interfaces.first()?;
-        let scheme = |(name, scheme): (&String, _)| Some((name.clone(), Scheme::of(scheme)?.into()));
-        let interface = |interface: &new::AgentInterface| AgentInterface {
+        let scheme = |(name, scheme): (&String, _)| Some((name.clone(), KnownScheme::of(scheme)?.into()));
+        let interface = |interface: &new::AgentInterface| AgentInterfaceV03 {
             url: interface.url.clone(),
             transport: interface.protocol_binding.clone(),
         };
@@ -182,7 +182,7 @@ impl AgentCard {
             provider: card.provider.clone(),
             version: card.version.clone(),
             documentation_url: card.documentation_url.clone(),
-            capabilities: Capabilities {
+            capabilities: CardCapabilitiesV03 {
                 streaming: card.capabilities.streaming,
                 push_notifications: card.capabilities.push_notifications,
                 state_transition_history: None,
@@ -200,17 +200,17 @@ impl AgentCard {
     }
 }
 
-impl From<AgentCard> for new::AgentCard {
-    fn from(old: AgentCard) -> Self {
+impl From<AgentCardV03> for new::AgentCard {
+    fn from(old: AgentCardV03) -> Self {
         let preferred = old.preferred_transport.unwrap_or_else(|| JSON_RPC.to_owned());
         let mut supported_interfaces = vec![speaks_old(old.url, preferred)];
-        for AgentInterface { url, transport } in old.additional_interfaces {
+        for AgentInterfaceV03 { url, transport } in old.additional_interfaces {
             let interface = speaks_old(url, transport);
             if !supported_interfaces.contains(&interface) {
                 supported_interfaces.push(interface);
             }
         }
-        let scheme = |(name, scheme): (String, SecurityScheme)| Some((name, scheme.known()?.into()));
+        let scheme = |(name, scheme): (String, SecuritySchemeV03)| Some((name, scheme.known()?.into()));
         Self {
             name: old.name,
             description: old.description,
@@ -218,7 +218,7 @@ impl From<AgentCard> for new::AgentCard {
             provider: old.provider,
             version: old.version,
             documentation_url: old.documentation_url,
-            capabilities: new::Capabilities {
+            capabilities: new::CardCapabilities {
                 streaming: old.capabilities.streaming,
                 push_notifications: old.capabilities.push_notifications,
                 extensions: old.capabilities.extensions,
@@ -239,28 +239,32 @@ fn speaks_old(url: String, protocol_binding: String) -> new::AgentInterface {
     new::AgentInterface { url, protocol_binding, tenant: None, protocol_version: "0.3".to_owned() }
 }
 
-// === impl SecurityScheme ===
+// === impl SecuritySchemeV03 ===
 
-impl SecurityScheme {
+impl SecuritySchemeV03 {
     /// The scheme, if 0.3 knows its type.
-    pub fn known(self) -> Option<Scheme> {
+    pub fn known(self) -> Option<KnownScheme> {
         Some(match self {
-            Self::ApiKey { location, name, description } => Scheme::ApiKey(ApiKey { description, location, name }),
-            Self::Http(http) => Scheme::HttpAuth(http),
-            Self::OAuth2(oauth2) => Scheme::OAuth2(oauth2),
-            Self::OpenIdConnect(connect) => Scheme::OpenIdConnect(connect),
-            Self::MutualTls(mutual) => Scheme::MutualTls(mutual),
+            Self::ApiKey { location, name, description } => {
+                KnownScheme::ApiKey(ApiKeyScheme { description, location, name })
+            }
+            Self::Http(http) => KnownScheme::HttpAuth(http),
+            Self::OAuth2(oauth2) => KnownScheme::OAuth2(oauth2),
+            Self::OpenIdConnect(connect) => KnownScheme::OpenIdConnect(connect),
+            Self::MutualTls(mutual) => KnownScheme::MutualTls(mutual),
             Self::Unknown => return None,
         })
     }
 }
 
-impl From<Scheme> for SecurityScheme {
-    fn from(scheme: Scheme) -> Self {
+impl From<KnownScheme> for SecuritySchemeV03 {
+    fn from(scheme: KnownScheme) -> Self {
         match scheme {
-            Scheme::ApiKey(ApiKey { description, location, name }) => Self::ApiKey { location, name, description },
-            Scheme::HttpAuth(http) => Self::Http(http),
-            Scheme::OAuth2(mut oauth2) => {
+            KnownScheme::ApiKey(ApiKeyScheme { description, location, name }) => {
+                Self::ApiKey { location, name, description }
+            }
+            KnownScheme::HttpAuth(http) => Self::Http(http),
+            KnownScheme::OAuth2(mut oauth2) => {
                 // What came with 1.0.
                 oauth2.flows.device_code = None;
                 if let Some(flow) = &mut oauth2.flows.authorization_code {
@@ -268,37 +272,37 @@ impl From<Scheme> for SecurityScheme {
                 }
                 Self::OAuth2(oauth2)
             }
-            Scheme::OpenIdConnect(connect) => Self::OpenIdConnect(connect),
-            Scheme::MutualTls(mutual) => Self::MutualTls(mutual),
+            KnownScheme::OpenIdConnect(connect) => Self::OpenIdConnect(connect),
+            KnownScheme::MutualTls(mutual) => Self::MutualTls(mutual),
         }
     }
 }
 
-// === impl Requirement ===
+// === impl SecurityRequirementV03 ===
 
-impl From<Requirement> for new::SecurityRequirement {
-    fn from(Requirement(schemes): Requirement) -> Self {
+impl From<SecurityRequirementV03> for new::SecurityRequirement {
+    fn from(SecurityRequirementV03(schemes): SecurityRequirementV03) -> Self {
         Self { schemes: schemes.into_iter().map(|(name, list)| (name, StringList { list })).collect() }
     }
 }
 
-impl From<new::SecurityRequirement> for Requirement {
+impl From<new::SecurityRequirement> for SecurityRequirementV03 {
     fn from(new: new::SecurityRequirement) -> Self {
         Self(new.schemes.into_iter().map(|(name, StringList { list })| (name, list)).collect())
     }
 }
 
-// === impl AgentSkill ===
+// === impl AgentSkillV03 ===
 
-impl From<AgentSkill> for new::AgentSkill {
-    fn from(old: AgentSkill) -> Self {
-        let AgentSkill { id, name, description, tags, examples, input_modes, output_modes, security } = old;
+impl From<AgentSkillV03> for new::AgentSkill {
+    fn from(old: AgentSkillV03) -> Self {
+        let AgentSkillV03 { id, name, description, tags, examples, input_modes, output_modes, security } = old;
         let security_requirements = security.into_iter().map(Into::into).collect();
         Self { id, name, description, tags, examples, input_modes, output_modes, security_requirements }
     }
 }
 
-impl From<new::AgentSkill> for AgentSkill {
+impl From<new::AgentSkill> for AgentSkillV03 {
     fn from(new: new::AgentSkill) -> Self {
         let new::AgentSkill { id, name, description, tags, examples, input_modes, output_modes, .. } = new;
         let security = new.security_requirements.into_iter().map(Into::into).collect();

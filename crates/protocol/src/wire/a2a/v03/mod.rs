@@ -10,15 +10,21 @@ mod request;
 pub mod rest;
 mod task;
 
-pub use card::{AgentCard, AgentInterface, AgentSkill, Capabilities, Requirement, SecurityScheme, union};
-pub use part::{File, FileContent, Part};
+pub use card::{
+    AgentCardV03, AgentInterfaceV03, AgentSkillV03, CardCapabilitiesV03, SecurityRequirementV03, SecuritySchemeV03,
+    union,
+};
+pub use part::{FileContentV03, FileV03, PartV03};
 #[cfg(feature = "grpc")]
 pub(in crate::wire::a2a) use part::{unwrapped, wrapped};
 pub use request::{
-    Configuration, DeletePushConfig, GetPushConfig, PushAuthentication, PushConfig, SendParams, TaskIdParams,
-    TaskPushConfig, TaskQueryParams,
+    DeletePushConfigV03, GetPushConfigV03, PushAuthenticationV03, PushConfigV03, SendConfigurationV03, SendParamsV03,
+    TaskIdParamsV03, TaskPushConfigV03, TaskQueryParamsV03,
 };
-pub use task::{Artifact, ArtifactUpdate, Message, Role, State, Status, StatusUpdate, Stream, Task};
+pub use task::{
+    A2aRoleV03, ArtifactUpdateV03, ArtifactV03, MessageV03, StatusUpdateV03, StreamResponseV03, TaskStateV03,
+    TaskStatusV03, TaskV03,
+};
 
 use std::fmt;
 

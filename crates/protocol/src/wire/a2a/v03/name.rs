@@ -1,6 +1,6 @@
 //! Names of resources in gRPC and HTTP+JSON of 0.3: `tasks/{id}` and `tasks/{id}/pushNotificationConfigs/{id}`.
 
-use super::super::{GetPushConfig, Invalid, PushConfig};
+use super::super::{GetPushConfig, InvalidField, PushConfig};
 
 const TASKS: &str = "tasks/";
 const CONFIGS: &str = "/pushNotificationConfigs/";
@@ -21,20 +21,20 @@ pub fn of_push_config(config: &PushConfig) -> String {
 }
 
 /// The id in a task's name, which stands in `field`.
-pub fn read_task(field: &str, name: &str) -> Result<String, Invalid> {
+pub fn read_task(field: &str, name: &str) -> Result<String, InvalidField> {
     match name.strip_prefix(TASKS) {
         Some(id) if is_id(id) => Ok(id.to_owned()),
-        _ => Err(Invalid::new(field, "must be a name like tasks/{id}")),
+        _ => Err(InvalidField::new(field, "must be a name like tasks/{id}")),
     }
 }
 
 /// The ids in a push config's name, which stands in `field`.
-pub fn read_push_config(field: &str, name: &str) -> Result<GetPushConfig, Invalid> {
+pub fn read_push_config(field: &str, name: &str) -> Result<GetPushConfig, InvalidField> {
     match name.strip_prefix(TASKS).and_then(|ids| ids.split_once(CONFIGS)) {
         Some((task_id, id)) if is_id(task_id) && is_id(id) => {
             Ok(GetPushConfig { tenant: None, task_id: task_id.to_owned(), id: id.to_owned() })
         }
-        _ => Err(Invalid::new(field, "must be a name like tasks/{id}/pushNotificationConfigs/{id}")),
+        _ => Err(InvalidField::new(field, "must be a name like tasks/{id}/pushNotificationConfigs/{id}")),
     }
 }
 

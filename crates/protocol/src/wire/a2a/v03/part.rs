@@ -4,16 +4,16 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap as _};
 
-use super::super::{Content, Part as New};
+use super::super::{Part as New, PartContent};
 use crate::{Json, json::Members};
 
 /// A part as 0.3 writes it. It is read and written by hand, because data must stay as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part(pub New);
+pub struct PartV03(pub New);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct File {
+pub struct FileV03 {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub struct File {
 
 /// What a file holds, once it is known to hold exactly one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FileContent {
+pub enum FileContentV03 {
     Bytes(String),
     Uri(String),
 }
@@ -34,21 +34,21 @@ pub enum FileContent {
 /// The one member of an object that stands for data which is no object.
 const VALUE: &str = "value";
 
-// === impl Part ===
+// === impl PartV03 ===
 
-impl<'de> Deserialize<'de> for Part {
+impl<'de> Deserialize<'de> for PartV03 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Part;
+            type Value = PartV03;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a part, which is an object")
             }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Part, A::Error> {
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<PartV03, A::Error> {
                 let (mut kind, mut text, mut file, mut data, mut metadata) =
-                    (None::<String>, None::<String>, None::<File>, None::<Json>, None::<Json>);
+                    (None::<String>, None::<String>, None::<FileV03>, None::<Json>, None::<Json>);
                 while let Some(name) = map.next_key::<String>()? {
                     match name.as_str() {
                         "kind" => kind = map.next_value()?,
@@ -67,7 +67,7 @@ impl<'de> Deserialize<'de> for Part {
                     (None, ..) => return Err(de::Error::missing_field("kind")),
                 };
                 let part = match kind {
-                    "text" => New::new(Content::Text(text.ok_or_else(|| de::Error::missing_field("text"))?)),
+                    "text" => New::new(PartContent::Text(text.ok_or_else(|| de::Error::missing_field("text"))?)),
                     "file" => {
                         of_file(file.ok_or_else(|| de::Error::missing_field("file"))?).map_err(de::Error::custom)?
                     }
@@ -76,36 +76,36 @@ impl<'de> Deserialize<'de> for Part {
                         if !data.is_object() {
                             return Err(de::Error::custom("`data` must be an object"));
                         }
-                        New::new(Content::Data(unwrapped(data)))
+                        New::new(PartContent::Data(unwrapped(data)))
                     }
                     other => return Err(de::Error::unknown_variant(other, &["text", "file", "data"])),
                 };
-                Ok(Part(New { metadata, ..part }))
+                Ok(PartV03(New { metadata, ..part }))
             }
         }
         deserializer.deserialize_map(Visitor)
     }
 }
 
-impl Serialize for Part {
+impl Serialize for PartV03 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let New { content, filename, media_type, metadata } = &self.0;
-        let file = |bytes, uri| File { bytes, uri, name: filename.clone(), mime_type: media_type.clone() };
+        let file = |bytes, uri| FileV03 { bytes, uri, name: filename.clone(), mime_type: media_type.clone() };
         let mut map = serializer.serialize_map(None)?;
         match content {
-            Content::Text(text) => {
+            PartContent::Text(text) => {
                 map.serialize_entry("kind", "text")?;
                 map.serialize_entry("text", text)?;
             }
-            Content::Raw(bytes) => {
+            PartContent::Raw(bytes) => {
                 map.serialize_entry("kind", "file")?;
                 map.serialize_entry("file", &file(Some(bytes.clone()), None))?;
             }
-            Content::Url(uri) => {
+            PartContent::Url(uri) => {
                 map.serialize_entry("kind", "file")?;
                 map.serialize_entry("file", &file(None, Some(uri.clone())))?;
             }
-            Content::Data(data) => {
+            PartContent::Data(data) => {
                 map.serialize_entry("kind", "data")?;
                 map.serialize_entry("data", &wrapped(data))?;
             }
@@ -117,10 +117,10 @@ impl Serialize for Part {
     }
 }
 
-fn of_file(file: File) -> Result<New, &'static str> {
-    let content = match FileContent::of(file.bytes, file.uri)? {
-        FileContent::Bytes(bytes) => Content::Raw(bytes),
-        FileContent::Uri(uri) => Content::Url(uri),
+fn of_file(file: FileV03) -> Result<New, &'static str> {
+    let content = match FileContentV03::of(file.bytes, file.uri)? {
+        FileContentV03::Bytes(bytes) => PartContent::Raw(bytes),
+        FileContentV03::Uri(uri) => PartContent::Url(uri),
     };
     Ok(New { filename: file.name, media_type: file.mime_type, ..New::new(content) })
 }
@@ -141,9 +141,9 @@ pub(in crate::wire::a2a) fn unwrapped(data: Json) -> Json {
     }
 }
 
-// === impl FileContent ===
+// === impl FileContentV03 ===
 
-impl FileContent {
+impl FileContentV03 {
     fn of(bytes: Option<String>, uri: Option<String>) -> Result<Self, &'static str> {
         match (bytes, uri) {
             (Some(bytes), None) => Ok(Self::Bytes(bytes)),

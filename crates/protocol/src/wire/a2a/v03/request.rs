@@ -4,27 +4,27 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{self as new, or_default},
-    Message,
+    MessageV03,
 };
 use crate::Json;
 
 /// `message/send` and `message/stream`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SendParams {
-    pub message: Message,
+pub struct SendParamsV03 {
+    pub message: MessageV03,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub configuration: Option<Configuration>,
+    pub configuration: Option<SendConfigurationV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Configuration {
+pub struct SendConfigurationV03 {
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub accepted_output_modes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub push_notification_config: Option<PushConfig>,
+    pub push_notification_config: Option<PushConfigV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history_length: Option<i32>,
     /// Absent means that the caller waits.
@@ -33,18 +33,18 @@ pub struct Configuration {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PushConfig {
+pub struct PushConfigV03 {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     pub url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub authentication: Option<PushAuthentication>,
+    pub authentication: Option<PushAuthenticationV03>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PushAuthentication {
+pub struct PushAuthenticationV03 {
     #[serde(default, deserialize_with = "or_default")]
     pub schemes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,15 +54,15 @@ pub struct PushAuthentication {
 /// `tasks/pushNotificationConfig/set`, and what it and its relatives answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TaskPushConfig {
+pub struct TaskPushConfigV03 {
     pub task_id: String,
-    pub push_notification_config: PushConfig,
+    pub push_notification_config: PushConfigV03,
 }
 
 /// `tasks/get`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TaskQueryParams {
+pub struct TaskQueryParamsV03 {
     pub id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history_length: Option<i32>,
@@ -70,7 +70,7 @@ pub struct TaskQueryParams {
 
 /// `tasks/cancel`, `tasks/resubscribe`, `tasks/pushNotificationConfig/list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskIdParams {
+pub struct TaskIdParamsV03 {
     pub id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
@@ -79,7 +79,7 @@ pub struct TaskIdParams {
 /// `tasks/pushNotificationConfig/get`: without a config's id the task's only one is meant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GetPushConfig {
+pub struct GetPushConfigV03 {
     pub id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push_notification_config_id: Option<String>,
@@ -88,15 +88,15 @@ pub struct GetPushConfig {
 /// `tasks/pushNotificationConfig/delete`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DeletePushConfig {
+pub struct DeletePushConfigV03 {
     pub id: String,
     pub push_notification_config_id: String,
 }
 
-// === impl SendParams ===
+// === impl SendParamsV03 ===
 
-impl From<SendParams> for new::SendMessage {
-    fn from(old: SendParams) -> Self {
+impl From<SendParamsV03> for new::SendMessage {
+    fn from(old: SendParamsV03) -> Self {
         let configuration = old.configuration.map(|old| new::SendConfiguration {
             accepted_output_modes: old.accepted_output_modes,
             task_push_notification_config: old.push_notification_config.map(Into::into),
@@ -107,9 +107,9 @@ impl From<SendParams> for new::SendMessage {
     }
 }
 
-impl From<new::SendMessage> for SendParams {
+impl From<new::SendMessage> for SendParamsV03 {
     fn from(new: new::SendMessage) -> Self {
-        let configuration = new.configuration.map(|new| Configuration {
+        let configuration = new.configuration.map(|new| SendConfigurationV03 {
             accepted_output_modes: new.accepted_output_modes,
             push_notification_config: new.task_push_notification_config.map(Into::into),
             history_length: new.history_length,
@@ -120,31 +120,31 @@ impl From<new::SendMessage> for SendParams {
     }
 }
 
-// === impl PushConfig ===
+// === impl PushConfigV03 ===
 
-impl From<PushConfig> for new::PushConfig {
-    fn from(old: PushConfig) -> Self {
+impl From<PushConfigV03> for new::PushConfig {
+    fn from(old: PushConfigV03) -> Self {
         let authentication = old.authentication.and_then(|old| {
             let scheme = old.schemes.into_iter().next()?;
-            Some(new::Authentication { scheme, credentials: old.credentials })
+            Some(new::PushAuthenticationInfo { scheme, credentials: old.credentials })
         });
         Self { tenant: None, id: old.id, task_id: None, url: old.url, token: old.token, authentication }
     }
 }
 
-impl From<new::PushConfig> for PushConfig {
+impl From<new::PushConfig> for PushConfigV03 {
     fn from(new: new::PushConfig) -> Self {
         let authentication = new
             .authentication
-            .map(|new| PushAuthentication { schemes: vec![new.scheme], credentials: new.credentials });
+            .map(|new| PushAuthenticationV03 { schemes: vec![new.scheme], credentials: new.credentials });
         Self { id: new.id, url: new.url, token: new.token, authentication }
     }
 }
 
-// === impl TaskPushConfig ===
+// === impl TaskPushConfigV03 ===
 
-impl From<TaskPushConfig> for new::PushConfig {
-    fn from(old: TaskPushConfig) -> Self {
+impl From<TaskPushConfigV03> for new::PushConfig {
+    fn from(old: TaskPushConfigV03) -> Self {
         Self { task_id: Some(old.task_id), ..Self::from(old.push_notification_config) }
     }
 }

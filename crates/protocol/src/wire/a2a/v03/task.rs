@@ -4,20 +4,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{self as new, or_default},
-    ARTIFACT_UPDATE, Kind, MESSAGE, Part, STATUS_UPDATE, TASK,
+    ARTIFACT_UPDATE, Kind, MESSAGE, PartV03, STATUS_UPDATE, TASK,
 };
 use crate::{Json, Timestamp};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum A2aRoleV03 {
     User,
     Agent,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
+pub enum TaskStateV03 {
     Submitted,
     Working,
     InputRequired,
@@ -32,12 +32,12 @@ pub enum State {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Message {
+pub struct MessageV03 {
     #[serde(default)]
     pub kind: Kind<MESSAGE>,
     pub message_id: String,
-    pub role: Role,
-    pub parts: Vec<Part>,
+    pub role: A2aRoleV03,
+    pub parts: Vec<PartV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,13 +52,13 @@ pub struct Message {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Artifact {
+pub struct ArtifactV03 {
     pub artifact_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    pub parts: Vec<Part>,
+    pub parts: Vec<PartV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
@@ -66,38 +66,38 @@ pub struct Artifact {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    pub state: State,
+pub struct TaskStatusV03 {
+    pub state: TaskStateV03,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<Message>,
+    pub message: Option<MessageV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Task {
+pub struct TaskV03 {
     #[serde(default)]
     pub kind: Kind<TASK>,
     pub id: String,
     pub context_id: String,
-    pub status: Status,
+    pub status: TaskStatusV03,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub artifacts: Option<Vec<Artifact>>,
+    pub artifacts: Option<Vec<ArtifactV03>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub history: Option<Vec<Message>>,
+    pub history: Option<Vec<MessageV03>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct StatusUpdate {
+pub struct StatusUpdateV03 {
     #[serde(default)]
     pub kind: Kind<STATUS_UPDATE>,
     pub task_id: String,
     pub context_id: String,
-    pub status: Status,
+    pub status: TaskStatusV03,
     /// Nothing follows on this stream.
     #[serde(default)]
     pub r#final: bool,
@@ -107,12 +107,12 @@ pub struct StatusUpdate {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ArtifactUpdate {
+pub struct ArtifactUpdateV03 {
     #[serde(default)]
     pub kind: Kind<ARTIFACT_UPDATE>,
     pub task_id: String,
     pub context_id: String,
-    pub artifact: Artifact,
+    pub artifact: ArtifactV03,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,24 +123,24 @@ pub struct ArtifactUpdate {
 
 /// What a stream brings, and, but for the updates, what `message/send` answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stream {
-    Task(Task),
-    Message(Message),
-    StatusUpdate(StatusUpdate),
-    ArtifactUpdate(ArtifactUpdate),
+pub enum StreamResponseV03 {
+    Task(TaskV03),
+    Message(MessageV03),
+    StatusUpdate(StatusUpdateV03),
+    ArtifactUpdate(ArtifactUpdateV03),
 }
 
 #[derive(Deserialize)]
-struct Tag {
+struct KindTag {
     kind: String,
 }
 
-// === impl Stream ===
+// === impl StreamResponseV03 ===
 
-impl Stream {
+impl StreamResponseV03 {
     /// The `kind` decides. It is looked at first, so that everything else stays as it came.
     pub fn read(json: &Json) -> Result<Self, serde_json::Error> {
-        match json.parse::<Tag>()?.kind.as_str() {
+        match json.parse::<KindTag>()?.kind.as_str() {
             "message" => json.parse().map(Self::Message),
             "status-update" => json.parse().map(Self::StatusUpdate),
             "artifact-update" => json.parse().map(Self::ArtifactUpdate),
@@ -149,7 +149,7 @@ impl Stream {
     }
 }
 
-impl Serialize for Stream {
+impl Serialize for StreamResponseV03 {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Task(task) => task.serialize(serializer),
@@ -160,16 +160,16 @@ impl Serialize for Stream {
     }
 }
 
-impl From<Stream> for new::StreamResponse {
-    fn from(old: Stream) -> Self {
+impl From<StreamResponseV03> for new::StreamResponse {
+    fn from(old: StreamResponseV03) -> Self {
         match old {
-            Stream::Task(task) => Self::Task(task.into()),
-            Stream::Message(message) => Self::Message(message.into()),
-            Stream::StatusUpdate(StatusUpdate { task_id, context_id, status, metadata, .. }) => {
+            StreamResponseV03::Task(task) => Self::Task(task.into()),
+            StreamResponseV03::Message(message) => Self::Message(message.into()),
+            StreamResponseV03::StatusUpdate(StatusUpdateV03 { task_id, context_id, status, metadata, .. }) => {
                 Self::StatusUpdate(new::StatusUpdate { task_id, context_id, status: status.into(), metadata })
             }
-            Stream::ArtifactUpdate(update) => {
-                let ArtifactUpdate { task_id, context_id, artifact, append, last_chunk, metadata, .. } = update;
+            StreamResponseV03::ArtifactUpdate(update) => {
+                let ArtifactUpdateV03 { task_id, context_id, artifact, append, last_chunk, metadata, .. } = update;
                 let artifact = artifact.into();
                 Self::ArtifactUpdate(new::ArtifactUpdate {
                     task_id,
@@ -184,7 +184,7 @@ impl From<Stream> for new::StreamResponse {
     }
 }
 
-impl From<new::StreamResponse> for Stream {
+impl From<new::StreamResponse> for StreamResponseV03 {
     fn from(new: new::StreamResponse) -> Self {
         match new {
             new::StreamResponse::Task(task) => Self::Task(task.into()),
@@ -193,13 +193,13 @@ impl From<new::StreamResponse> for Stream {
                 let new::StatusUpdate { task_id, context_id, status, metadata } = update;
                 let ends = status.state.is_terminal() || status.state.is_interrupted();
                 let status = status.into();
-                Self::StatusUpdate(StatusUpdate { kind: Kind, task_id, context_id, status, r#final: ends, metadata })
+                Self::StatusUpdate(StatusUpdateV03 { kind: Kind, task_id, context_id, status, r#final: ends, metadata })
             }
             new::StreamResponse::ArtifactUpdate(update) => {
                 let new::ArtifactUpdate { task_id, context_id, artifact, append, last_chunk, metadata } = update;
                 let artifact = artifact.into();
                 let kind = Kind;
-                Self::ArtifactUpdate(ArtifactUpdate {
+                Self::ArtifactUpdate(ArtifactUpdateV03 {
                     kind,
                     task_id,
                     context_id,
@@ -213,15 +213,15 @@ impl From<new::StreamResponse> for Stream {
     }
 }
 
-// === impl Message ===
+// === impl MessageV03 ===
 
-impl From<Message> for new::Message {
-    fn from(old: Message) -> Self {
+impl From<MessageV03> for new::Message {
+    fn from(old: MessageV03) -> Self {
         Self {
             message_id: old.message_id,
             role: match old.role {
-                Role::User => new::Role::User,
-                Role::Agent => new::Role::Agent,
+                A2aRoleV03::User => new::A2aRole::User,
+                A2aRoleV03::Agent => new::A2aRole::Agent,
             },
             parts: parts(old.parts),
             context_id: old.context_id,
@@ -233,16 +233,16 @@ impl From<Message> for new::Message {
     }
 }
 
-impl From<new::Message> for Message {
+impl From<new::Message> for MessageV03 {
     fn from(new: new::Message) -> Self {
         Self {
             kind: Kind,
             message_id: new.message_id,
             role: match new.role {
-                new::Role::User => Role::User,
-                new::Role::Agent => Role::Agent,
+                new::A2aRole::User => A2aRoleV03::User,
+                new::A2aRole::Agent => A2aRoleV03::Agent,
             },
-            parts: new.parts.into_iter().map(Part).collect(),
+            parts: new.parts.into_iter().map(PartV03).collect(),
             context_id: new.context_id,
             task_id: new.task_id,
             metadata: new.metadata,
@@ -252,67 +252,67 @@ impl From<new::Message> for Message {
     }
 }
 
-// === impl Artifact ===
+// === impl ArtifactV03 ===
 
-impl From<Artifact> for new::Artifact {
-    fn from(old: Artifact) -> Self {
-        let Artifact { artifact_id, name, description, parts: old, metadata, extensions } = old;
+impl From<ArtifactV03> for new::Artifact {
+    fn from(old: ArtifactV03) -> Self {
+        let ArtifactV03 { artifact_id, name, description, parts: old, metadata, extensions } = old;
         Self { artifact_id, name, description, parts: parts(old), metadata, extensions }
     }
 }
 
-impl From<new::Artifact> for Artifact {
+impl From<new::Artifact> for ArtifactV03 {
     fn from(new: new::Artifact) -> Self {
         let new::Artifact { artifact_id, name, description, parts, metadata, extensions } = new;
-        let parts = parts.into_iter().map(Part).collect();
+        let parts = parts.into_iter().map(PartV03).collect();
         Self { artifact_id, name, description, parts, metadata, extensions }
     }
 }
 
-fn parts(old: Vec<Part>) -> Vec<new::Part> {
-    old.into_iter().map(|Part(part)| part).collect()
+fn parts(old: Vec<PartV03>) -> Vec<new::Part> {
+    old.into_iter().map(|PartV03(part)| part).collect()
 }
 
-// === impl Status ===
+// === impl TaskStatusV03 ===
 
-impl From<Status> for new::TaskStatus {
-    fn from(old: Status) -> Self {
+impl From<TaskStatusV03> for new::TaskStatus {
+    fn from(old: TaskStatusV03) -> Self {
         use new::TaskState as S;
         let state = match old.state {
-            State::Submitted => S::TaskStateSubmitted,
-            State::Working | State::Unknown => S::TaskStateWorking,
-            State::InputRequired => S::TaskStateInputRequired,
-            State::Completed => S::TaskStateCompleted,
-            State::Canceled => S::TaskStateCanceled,
-            State::Failed => S::TaskStateFailed,
-            State::Rejected => S::TaskStateRejected,
-            State::AuthRequired => S::TaskStateAuthRequired,
+            TaskStateV03::Submitted => S::TaskStateSubmitted,
+            TaskStateV03::Working | TaskStateV03::Unknown => S::TaskStateWorking,
+            TaskStateV03::InputRequired => S::TaskStateInputRequired,
+            TaskStateV03::Completed => S::TaskStateCompleted,
+            TaskStateV03::Canceled => S::TaskStateCanceled,
+            TaskStateV03::Failed => S::TaskStateFailed,
+            TaskStateV03::Rejected => S::TaskStateRejected,
+            TaskStateV03::AuthRequired => S::TaskStateAuthRequired,
         };
         Self { state, message: old.message.map(Into::into), timestamp: old.timestamp }
     }
 }
 
-impl From<new::TaskStatus> for Status {
+impl From<new::TaskStatus> for TaskStatusV03 {
     fn from(new: new::TaskStatus) -> Self {
         use new::TaskState as S;
         let state = match new.state {
-            S::TaskStateSubmitted => State::Submitted,
-            S::TaskStateWorking => State::Working,
-            S::TaskStateCompleted => State::Completed,
-            S::TaskStateFailed => State::Failed,
-            S::TaskStateCanceled => State::Canceled,
-            S::TaskStateRejected => State::Rejected,
-            S::TaskStateInputRequired => State::InputRequired,
-            S::TaskStateAuthRequired => State::AuthRequired,
+            S::TaskStateSubmitted => TaskStateV03::Submitted,
+            S::TaskStateWorking => TaskStateV03::Working,
+            S::TaskStateCompleted => TaskStateV03::Completed,
+            S::TaskStateFailed => TaskStateV03::Failed,
+            S::TaskStateCanceled => TaskStateV03::Canceled,
+            S::TaskStateRejected => TaskStateV03::Rejected,
+            S::TaskStateInputRequired => TaskStateV03::InputRequired,
+            S::TaskStateAuthRequired => TaskStateV03::AuthRequired,
         };
         Self { state, message: new.message.map(Into::into), timestamp: new.timestamp }
     }
 }
 
-// === impl Task ===
+// === impl TaskV03 ===
 
-impl From<Task> for new::Task {
-    fn from(old: Task) -> Self {
+impl From<TaskV03> for new::Task {
+    fn from(old: TaskV03) -> Self {
         Self {
             id: old.id,
             context_id: old.context_id,
@@ -324,7 +324,7 @@ impl From<Task> for new::Task {
     }
 }
 
-impl From<new::Task> for Task {
+impl From<new::Task> for TaskV03 {
     fn from(new: new::Task) -> Self {
         Self {
             kind: Kind,

@@ -16,7 +16,7 @@ fn json(text: &str) -> Json {
 
 #[test]
 fn a_message_of_0_3_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
-    let old: Message = serde_json::from_str(MESSAGE_TEXT).unwrap();
+    let old: MessageV03 = serde_json::from_str(MESSAGE_TEXT).unwrap();
     let message = new::Message::from(old);
     assert_eq!(
         serde_json::to_string(&message).unwrap(),
@@ -27,18 +27,18 @@ fn a_message_of_0_3_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
             r#""contextId":"c1","taskId":"t1"}"#
         )
     );
-    assert_eq!(serde_json::to_string(&Message::from(message)).unwrap(), MESSAGE_TEXT);
+    assert_eq!(serde_json::to_string(&MessageV03::from(message)).unwrap(), MESSAGE_TEXT);
 }
 
 #[test]
 fn data_that_is_no_object_travels_wrapped_and_comes_back_as_it_was() {
     for data in ["7", "null", r#"[1, 2.0]"#, r#""x""#, r#"{"value":1}"#, r#"{"value":{"value":2}}"#, r#"{"a":1}"#, "{}"]
     {
-        let part = Part(new::Part::new(new::Content::Data(json(data))));
+        let part = PartV03(new::Part::new(new::PartContent::Data(json(data))));
         let text = serde_json::to_string(&part).unwrap();
         let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert!(shown["data"].is_object(), "0.3 knows objects only: {text}");
-        let back: Part = serde_json::from_str(&text).unwrap();
+        let back: PartV03 = serde_json::from_str(&text).unwrap();
         assert_eq!(back, part, "{text}");
     }
 }
@@ -50,7 +50,7 @@ fn a_part_is_what_its_kind_says_or_what_it_has() {
         (r#"{"file":{"uri":"u"}}"#, r#"{"kind":"file","file":{"uri":"u"}}"#),
         (r#"{"data":{"n":1.0}}"#, r#"{"kind":"data","data":{"n":1.0}}"#),
     ] {
-        let part: Part = serde_json::from_str(text).unwrap();
+        let part: PartV03 = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&part).unwrap(), with_kind);
     }
     for text in [
@@ -62,7 +62,7 @@ fn a_part_is_what_its_kind_says_or_what_it_has() {
         r#"{"kind":"file","file":{}}"#,
         r#"{"kind":"file","file":{"bytes":"x","uri":"y"}}"#,
     ] {
-        assert!(serde_json::from_str::<Part>(text).is_err(), "{text}");
+        assert!(serde_json::from_str::<PartV03>(text).is_err(), "{text}");
     }
 }
 
@@ -72,20 +72,22 @@ fn every_event_finds_its_way_by_its_kind_and_says_when_it_is_the_last() {
         let text = format!(
             r#"{{"kind":"status-update","taskId":"t","contextId":"c","status":{{"state":"{state}"}},"final":{last}}}"#
         );
-        let event = new::StreamResponse::from(Stream::read(&json(&text)).unwrap());
-        assert_eq!(serde_json::to_string(&Stream::from(event)).unwrap(), text);
+        let event = new::StreamResponse::from(StreamResponseV03::read(&json(&text)).unwrap());
+        assert_eq!(serde_json::to_string(&StreamResponseV03::from(event)).unwrap(), text);
     }
     for text in [
         r#"{"kind":"task","id":"t","contextId":"c","status":{"state":"canceled"},"artifacts":[{"artifactId":"a","parts":[{"kind":"text","text":"x"}]}]}"#,
         r#"{"kind":"artifact-update","taskId":"t","contextId":"c","artifact":{"artifactId":"a","parts":[{"kind":"text","text":"x"}]},"append":true,"lastChunk":true}"#,
         MESSAGE_TEXT,
     ] {
-        let event = new::StreamResponse::from(Stream::read(&json(text)).unwrap());
-        assert_eq!(serde_json::to_string(&Stream::from(event)).unwrap(), text);
+        let event = new::StreamResponse::from(StreamResponseV03::read(&json(text)).unwrap());
+        assert_eq!(serde_json::to_string(&StreamResponseV03::from(event)).unwrap(), text);
     }
-    assert!(Stream::read(&json(r#"{"kind":"other"}"#)).is_err());
+    assert!(StreamResponseV03::read(&json(r#"{"kind":"other"}"#)).is_err());
     let unknown = r#"{"kind":"task","id":"t","contextId":"c","status":{"state":"unknown"}}"#;
-    let Stream::Task(task) = Stream::read(&json(unknown)).unwrap() else { panic!("it is a task") };
+    let StreamResponseV03::Task(task) = StreamResponseV03::read(&json(unknown)).unwrap() else {
+        panic!("it is a task")
+    };
     assert_eq!(new::Task::from(task).status.state, new::TaskState::TaskStateWorking);
 }
 
@@ -93,7 +95,7 @@ fn every_event_finds_its_way_by_its_kind_and_says_when_it_is_the_last() {
 fn blocking_is_the_opposite_of_returning_immediately() {
     let read = |configuration: &str| {
         let text = format!(r#"{{"message":{MESSAGE_TEXT},"configuration":{configuration}}}"#);
-        new::SendMessage::from(serde_json::from_str::<SendParams>(&text).unwrap()).configuration.unwrap()
+        new::SendMessage::from(serde_json::from_str::<SendParamsV03>(&text).unwrap()).configuration.unwrap()
     };
     assert_eq!(read("{}").return_immediately, None);
     assert_eq!(read(r#"{"blocking":true}"#).return_immediately, Some(false));
@@ -104,7 +106,10 @@ fn blocking_is_the_opposite_of_returning_immediately() {
     let push = new::PushConfig {
         url: "https://x".to_owned(),
         token: Some("t".to_owned()),
-        authentication: Some(new::Authentication { scheme: "Bearer".to_owned(), credentials: Some("c".to_owned()) }),
+        authentication: Some(new::PushAuthenticationInfo {
+            scheme: "Bearer".to_owned(),
+            credentials: Some("c".to_owned()),
+        }),
         ..new::PushConfig::default()
     };
     let wanted = new::SendConfiguration {
@@ -131,7 +136,7 @@ const CARD: &str = concat!(
 
 #[test]
 fn a_card_of_0_3_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
-    let card = new::AgentCard::from(serde_json::from_str::<AgentCard>(CARD).unwrap());
+    let card = new::AgentCard::from(serde_json::from_str::<AgentCardV03>(CARD).unwrap());
     assert_eq!(
         serde_json::to_string(&card).unwrap(),
         concat!(
@@ -150,34 +155,34 @@ fn a_card_of_0_3_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
             r#""securityRequirements":[{"schemes":{"a":{}}}]}]}"#
         )
     );
-    let again = AgentCard::of(&card, &card.supported_interfaces).unwrap();
+    let again = AgentCardV03::of(&card, &card.supported_interfaces).unwrap();
     assert_eq!(serde_json::to_string(&again).unwrap(), CARD);
 }
 
 #[test]
 fn a_card_that_forgets_most_things_is_still_a_card() {
-    let card: AgentCard = serde_json::from_str(
+    let card: AgentCardV03 = serde_json::from_str(
         r#"{"name":"N","url":"https://x","securitySchemes":{"z":{"type":"later","a":1}},"skills":null}"#,
     )
     .unwrap();
     let card = new::AgentCard::from(card);
     assert_eq!(card.supported_interfaces[0].protocol_binding, "JSONRPC");
     assert!(card.security_schemes.is_empty());
-    assert!(serde_json::from_str::<AgentCard>(r#"{"name":"N"}"#).is_err());
+    assert!(serde_json::from_str::<AgentCardV03>(r#"{"name":"N"}"#).is_err());
 }
 
 #[test]
 fn one_card_serves_both_versions() {
-    let mut card = new::AgentCard::from(serde_json::from_str::<AgentCard>(CARD).unwrap());
+    let mut card = new::AgentCard::from(serde_json::from_str::<AgentCardV03>(CARD).unwrap());
     let newer = new::AgentInterface { protocol_version: "1.0".to_owned(), ..card.supported_interfaces[0].clone() };
     card.supported_interfaces.insert(0, newer);
     let both = union(&card);
     let mut read: new::AgentCard = both.parse().unwrap();
     for (name, scheme) in std::mem::take(&mut read.security_schemes) {
-        read.security_schemes.insert(name, new::Scheme::of(&scheme).unwrap().into());
+        read.security_schemes.insert(name, new::KnownScheme::of(&scheme).unwrap().into());
     }
     assert_eq!(read, card);
-    assert_eq!(serde_json::to_string(&both.parse::<AgentCard>().unwrap()).unwrap(), CARD);
+    assert_eq!(serde_json::to_string(&both.parse::<AgentCardV03>().unwrap()).unwrap(), CARD);
     let schemes: Members = both.parse::<Members>().unwrap().find("securitySchemes").unwrap().parse().unwrap();
     assert_eq!(
         schemes.find("h").unwrap().get(),

@@ -9,8 +9,8 @@ use std::{
 
 use attache_protocol::{DelegationId, Timestamp};
 use attache_workspace::{
-    export::Rules,
-    report::git::{Error, Repository, Snapshot},
+    export::ExportPatterns,
+    report::git::{Error, GitRepository, GitSnapshot},
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -74,15 +74,15 @@ fn commits_go_to_their_own_ref_and_touch_nothing_of_the_users() {
     let repo = all.path().join("repo");
     let before = theirs(&repo);
     fs::remove_file(all.path().join("trapped")).ok();
-    let found = Repository::find(&repo).unwrap().unwrap();
+    let found = GitRepository::find(&repo).unwrap().unwrap();
     let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(1).uuid());
-    let (index, rules) = (all.path().join("index"), Rules::default());
+    let (index, rules) = (all.path().join("index"), ExportPatterns::default());
     let snapshot =
-        Snapshot { delegation: &delegation, message: "before the lease", rules: &rules, index: &index, now: NOW };
+        GitSnapshot { delegation: &delegation, message: "before the lease", rules: &rules, index: &index, now: NOW };
     let baseline = found.snapshot(&snapshot).unwrap();
     fs::write(repo.join("a"), "by the remote\n").unwrap();
     fs::remove_file(repo.join("sub/b")).unwrap();
-    let result = found.snapshot(&Snapshot { message: "by the remote", ..snapshot }).unwrap();
+    let result = found.snapshot(&GitSnapshot { message: "by the remote", ..snapshot }).unwrap();
     assert!(!all.path().join("trapped").exists(), "a hook or program of the repository ran");
 
     fs::write(repo.join("a"), "edited\n").unwrap();
@@ -106,12 +106,13 @@ fn commits_go_to_their_own_ref_and_touch_nothing_of_the_users() {
 fn a_lent_folder_inside_of_a_repository_is_all_that_is_committed() {
     let all = tempfile::tempdir().unwrap();
     repository(all.path());
-    let found = Repository::find(&all.path().join("repo/sub")).unwrap().unwrap();
+    let found = GitRepository::find(&all.path().join("repo/sub")).unwrap().unwrap();
     let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(2).uuid());
-    let (index, rules) = (all.path().join("index"), Rules { exclude: vec!["/b".into()], ..Rules::default() });
+    let (index, rules) =
+        (all.path().join("index"), ExportPatterns { exclude: vec!["/b".into()], ..ExportPatterns::default() });
     fs::write(all.path().join("repo/sub/b"), "excluded, so not committed\n").unwrap();
     let commit = found
-        .snapshot(&Snapshot { delegation: &delegation, message: "m", rules: &rules, index: &index, now: NOW })
+        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, index: &index, now: NOW })
         .unwrap();
     let read = |args: &[&str]| git(&all.path().join("repo"), args);
     assert_eq!(read(&["diff", "--name-status", "main", &commit]), "M\tstaged\nA\tsub/new");
@@ -122,8 +123,8 @@ fn only_the_opt_ins_make_a_repository_or_move_the_branch() {
     let all = tempfile::tempdir().unwrap();
     fs::create_dir(all.path().join("plain")).unwrap();
     let plain = all.path().join("plain");
-    assert!(Repository::find(&plain).unwrap().is_none());
-    let made = Repository::init(&plain).unwrap();
+    assert!(GitRepository::find(&plain).unwrap().is_none());
+    let made = GitRepository::init(&plain).unwrap();
     assert!(!plain.join(".git/hooks").exists());
     fs::write(plain.join("f"), "f").unwrap();
     let commit = made.commit(&[b"f".to_vec()], "made by a delegation", NOW).unwrap().unwrap();
@@ -133,7 +134,7 @@ fn only_the_opt_ins_make_a_repository_or_move_the_branch() {
     repository(all.path());
     let repo = all.path().join("repo");
     fs::remove_file(all.path().join("trapped")).ok();
-    let found = Repository::find(&repo).unwrap().unwrap();
+    let found = GitRepository::find(&repo).unwrap().unwrap();
     fs::remove_file(repo.join("sub/b")).unwrap();
     let paths = ["a", "new", "sub/b", "ignored", "never"].map(|path| path.as_bytes().to_vec());
     let commit = found.commit(&paths, "the lease's changes", NOW).unwrap().unwrap();
@@ -159,12 +160,12 @@ fn a_folder_with_a_newline_in_its_name_is_worked_in_and_no_other() {
         fs::write(dir.join("sub\n/f"), name).unwrap();
     }
     let dir = all.path().join("one\ntwo\n");
-    let found = Repository::find(&dir.join("sub\n")).unwrap().unwrap();
-    let found = Repository::from_bytes(&found.to_bytes()).unwrap();
+    let found = GitRepository::find(&dir.join("sub\n")).unwrap().unwrap();
+    let found = GitRepository::from_bytes(&found.to_bytes()).unwrap();
     let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(3).uuid());
-    let (index, rules) = (all.path().join("index"), Rules::default());
+    let (index, rules) = (all.path().join("index"), ExportPatterns::default());
     let commit = found
-        .snapshot(&Snapshot { delegation: &delegation, message: "m", rules: &rules, index: &index, now: NOW })
+        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, index: &index, now: NOW })
         .unwrap();
     assert_eq!(git(&dir, &["ls-tree", "-r", "-z", "--name-only", &commit]), "sub\n/f\0");
     assert_eq!(git(&dir, &["show", &format!("{commit}:sub\n/f")]), "one\ntwo");

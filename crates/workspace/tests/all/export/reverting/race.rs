@@ -8,10 +8,10 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use attache_protocol::wire::delegation::Revert;
-use attache_workspace::{export::Record, report};
+use attache_protocol::wire::delegation::RevertRequest;
+use attache_workspace::{export::LeaseRecord, report};
 
-use super::Lent;
+use super::ExportFixture;
 
 const FILES: usize = 200;
 
@@ -44,7 +44,7 @@ fn work(dir: &Path, stop: &AtomicBool) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn what_somebody_writes_in_the_very_moment_is_kept() {
     // Half of the files were there before, the others are the remote's own.
-    let lent = Lent::new(|dir| {
+    let lent = ExportFixture::new(|dir| {
         for at in 0..FILES / 2 {
             fs::write(dir.join(format!("{at:03}")), "before").unwrap();
         }
@@ -54,11 +54,11 @@ fn what_somebody_writes_in_the_very_moment_is_kept() {
     }
     lent.export.revoke();
     let (dir, before) = (lent.dir(), lent.all.path().join("before"));
-    let record = Record::load(&before).unwrap();
+    let record = LeaseRecord::load(&before).unwrap();
     let stop = AtomicBool::new(false);
     let (reverted, last) = std::thread::scope(|scope| {
         let working = scope.spawn(|| work(&dir, &stop));
-        let reverted = report::revert(&dir, &record, &Revert::default()).unwrap();
+        let reverted = report::revert(&dir, &record, &RevertRequest::default()).unwrap();
         stop.store(true, Ordering::Relaxed);
         (reverted, working.join().unwrap())
     });
@@ -76,7 +76,7 @@ fn what_somebody_writes_in_the_very_moment_is_kept() {
 
 #[test]
 fn what_a_program_still_writes_into_a_file_that_it_has_open_is_kept() {
-    let lent = Lent::new(|dir| {
+    let lent = ExportFixture::new(|dir| {
         fs::write(dir.join("log"), "before\n").unwrap();
         fs::write(dir.join("z"), "").unwrap();
     });
@@ -84,7 +84,7 @@ fn what_a_program_still_writes_into_a_file_that_it_has_open_is_kept() {
     lent.write("z", b"by the remote\n");
     lent.export.revoke();
     let (dir, before) = (lent.dir(), lent.all.path().join("before"));
-    let record = Record::load(&before).unwrap();
+    let record = LeaseRecord::load(&before).unwrap();
     // The original of the second does not end, so the revert waits for it after the first.
     let original = before.join("2");
     fs::remove_file(&original).unwrap();
@@ -93,7 +93,7 @@ fn what_a_program_still_writes_into_a_file_that_it_has_open_is_kept() {
     let endless = fs::OpenOptions::new().read(true).write(true).open(&original).unwrap();
     let mut open = fs::OpenOptions::new().append(true).open(dir.join("log")).unwrap();
     let reverted = std::thread::scope(|scope| {
-        let reverting = scope.spawn(|| report::revert(&dir, &record, &Revert::default()).unwrap());
+        let reverting = scope.spawn(|| report::revert(&dir, &record, &RevertRequest::default()).unwrap());
         while fs::read(dir.join("log")).unwrap() != b"before\n" {
             std::thread::yield_now();
         }

@@ -2,13 +2,13 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use attache_protocol::wire::delegation::{Changes, Revert};
+use attache_protocol::wire::delegation::{FolderChanges, RevertRequest};
 use attache_workspace::{
-    export::{AttributeChange, Create, Moment, OpenHow, Record, Replace},
+    export::{AttributeChange, CreateMode, FileOpenOptions, FileTime, LeaseRecord, ReplaceMode},
     report,
 };
 
-use super::{super::Lent, state};
+use super::{super::ExportFixture, state};
 
 const NAMES: &[&str] = &["a", "b", "c", "d/a", "d/b", "d/e/a", "d/e", "d", "f", "f/a", "twin1", "twin2"];
 
@@ -21,24 +21,29 @@ fn prepare(dir: &Path) {
     symlink("a", dir.join("c")).unwrap();
 }
 
-fn work(lent: &Lent, roll: &mut impl FnMut(usize) -> usize) -> String {
+fn work(lent: &ExportFixture, roll: &mut impl FnMut(usize) -> usize) -> String {
     let export = &lent.export;
     let (path, other) = (NAMES[roll(NAMES.len())], NAMES[roll(NAMES.len())]);
     let (from, to) = (path.as_bytes(), other.as_bytes());
     let done = match roll(9) {
         0 | 1 => {
-            let how = OpenHow { write: true, truncate: roll(2) == 0, create: Create::IfMissing, ..OpenHow::default() };
+            let how = FileOpenOptions {
+                write: true,
+                truncate: roll(2) == 0,
+                create: CreateMode::IfMissing,
+                ..FileOpenOptions::default()
+            };
             export.open_file(from, &how).and_then(|file| file.write_at(roll(20) as u64, b"by the remote"))
         }
         2 => export.make_dir(from, 0o755),
         3 => export.remove_file(from),
         4 => export.remove_dir(from),
-        5 => export.rename(from, to, if roll(2) == 0 { Replace::Never } else { Replace::Always }),
+        5 => export.rename(from, to, if roll(2) == 0 { ReplaceMode::Never } else { ReplaceMode::Always }),
         6 => export.symlink(b"a", from),
         7 => export.hard_link(from, to),
         _ => {
             let mode = Some([0o600, 0o755][roll(2)]);
-            let modified = Some(Moment { seconds: 1_000_000 + roll(9) as i64, nanos: 0 });
+            let modified = Some(FileTime { seconds: 1_000_000 + roll(9) as i64, nanos: 0 });
             export.set_attributes(from, &AttributeChange { mode, modified, ..AttributeChange::default() })
         }
     };
@@ -54,15 +59,15 @@ fn whatever_a_lease_does_can_be_taken_back() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             usize::try_from(random >> 33).unwrap() % sides
         };
-        let lent = Lent::new(prepare);
+        let lent = ExportFixture::new(prepare);
         let before = state(&lent.dir());
         let done: Vec<String> = (0..25).map(|_| work(&lent, &mut roll)).collect();
         lent.export.revoke();
         let journal = lent.journal.take();
-        let record = Record::load(&lent.all.path().join("before")).unwrap();
-        let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
+        let record = LeaseRecord::load(&lent.all.path().join("before")).unwrap();
+        let reverted = report::revert(&lent.dir(), &record, &RevertRequest::default()).unwrap();
         assert_eq!(reverted.kept, [], "seed {seed}: {done:#?} {journal:#?}");
         assert_eq!(state(&lent.dir()), before, "seed {seed}: {journal:#?}");
-        assert_eq!(report::changes(&lent.dir(), &record).unwrap(), Changes::default(), "seed {seed}");
+        assert_eq!(report::changes(&lent.dir(), &record).unwrap(), FolderChanges::default(), "seed {seed}");
     }
 }

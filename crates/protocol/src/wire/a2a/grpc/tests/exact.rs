@@ -8,7 +8,7 @@ use super::{
     json,
 };
 use crate::Json;
-use model::{Content, Part};
+use model::{Part, PartContent};
 
 /// Through the bytes of 1.0.
 fn through_new(part: Part) -> Part {
@@ -23,7 +23,7 @@ fn through_old(part: Part) -> Part {
 }
 
 fn part(data: &str, metadata: Option<&str>) -> Part {
-    Part { metadata: metadata.map(json), ..Part::new(Content::Data(json(data))) }
+    Part { metadata: metadata.map(json), ..Part::new(PartContent::Data(json(data))) }
 }
 
 /// What gRPC shows to those who do not know our extension.
@@ -82,14 +82,14 @@ fn what_grpc_cannot_carry_is_said_beside_it_and_comes_back() {
 fn a_text_that_nests_deeper_than_json_may_is_not_read() {
     let deep = format!("{}1{}", "[".repeat(65), "]".repeat(65));
     let after = through_new(part(&deep, None));
-    assert_ne!(after.content, Content::Data(json(&deep)));
+    assert_ne!(after.content, PartContent::Data(json(&deep)));
     assert!(after.metadata.unwrap().get().contains(&deep), "what it said is there to be seen");
 }
 
 #[test]
 fn bytes_that_are_not_base64_are_told_and_not_sent() {
-    let raw = Part { filename: Some("f".to_owned()), ..Part::new(Content::Raw("not base64!".to_owned())) };
-    let text = Content::Text("The bytes of this part are not base64, and gRPC cannot carry them.".to_owned());
+    let raw = Part { filename: Some("f".to_owned()), ..Part::new(PartContent::Raw("not base64!".to_owned())) };
+    let text = PartContent::Text("The bytes of this part are not base64, and gRPC cannot carry them.".to_owned());
     assert_eq!(through_new(raw.clone()), Part { content: text.clone(), ..raw.clone() });
     assert_eq!(through_old(raw), Part::new(text));
 }
@@ -99,7 +99,7 @@ fn every_kind_of_metadata_is_exact() {
     const NUMBER: &str = r#"{"n": 9007199254740993}"#;
     let message = model::Message {
         message_id: "m".to_owned(),
-        role: model::Role::User,
+        role: model::A2aRole::User,
         parts: vec![part("12345678901234567890", Some(NUMBER))],
         context_id: None,
         task_id: None,
@@ -208,7 +208,7 @@ proptest! {
         let before = part(&data, metadata.as_deref());
         for through in [through_new, through_old] {
             let after = through(before.clone());
-            let (Content::Data(old), Content::Data(new)) = (&before.content, &after.content) else { panic!("data") };
+            let (PartContent::Data(old), PartContent::Data(new)) = (&before.content, &after.content) else { panic!("data") };
             assert_kept(old, new);
             match (&before.metadata, &after.metadata) {
                 (Some(old), Some(new)) => assert_kept(old, new),

@@ -175,7 +175,7 @@ fn an_event_of_0_3_is_read_and_written_to_the_byte() {
 
 #[test]
 fn a_card_of_0_3_is_written_as_its_own_kit_writes_it() {
-    let card: model::v03::AgentCard = serde_json::from_str(concat!(
+    let card: model::v03::AgentCardV03 = serde_json::from_str(concat!(
         r#"{"additionalInterfaces":[{"transport":"JSONRPC","url":"https://x"},{"transport":"GRPC","url":"x:1"}],"#,
         r#""capabilities":{"extensions":[{"required":true,"uri":"https://e"}],"pushNotifications":false,"#,
         r#""streaming":true},"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],"#,
@@ -202,11 +202,11 @@ fn requests_that_hold_only_ids_come_back_as_they_went() {
     let new = v1::CancelTaskRequest::from(cancel.clone());
     assert_eq!(model::CancelTask::try_from(new).as_ref(), Ok(&cancel));
     assert_eq!(model::CancelTask::try_from(v03::CancelTaskRequest::from(cancel.clone())), Ok(cancel));
-    let subscribe = model::Subscribe { tenant: None, id: "t".to_owned() };
-    assert_eq!(model::Subscribe::from(v1::SubscribeToTaskRequest::from(subscribe.clone())), subscribe);
+    let subscribe = model::SubscribeToTask { tenant: None, id: "t".to_owned() };
+    assert_eq!(model::SubscribeToTask::from(v1::SubscribeToTaskRequest::from(subscribe.clone())), subscribe);
     let old = v03::TaskSubscriptionRequest::from(subscribe.clone());
     assert_eq!(old.name, "tasks/t");
-    assert_eq!(model::Subscribe::try_from(old), Ok(subscribe));
+    assert_eq!(model::SubscribeToTask::try_from(old), Ok(subscribe));
     let push = model::GetPushConfig { tenant: None, task_id: "t".to_owned(), id: "c".to_owned() };
     assert_eq!(model::GetPushConfig::from(v1::GetTaskPushNotificationConfigRequest::from(push.clone())), push);
     assert_eq!(model::GetPushConfig::from(v1::DeleteTaskPushNotificationConfigRequest::from(push.clone())), push);

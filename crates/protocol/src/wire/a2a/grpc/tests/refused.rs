@@ -1,7 +1,7 @@
 //! What cannot be is refused, with the field that is wrong.
 
 use super::super::{super as model, v1, v03};
-use model::Invalid;
+use model::InvalidField;
 
 fn message(parts: Vec<v1::Part>) -> v1::Message {
     v1::Message { message_id: "m".to_owned(), role: v1::Role::User.into(), parts, ..Default::default() }
@@ -11,8 +11,8 @@ fn text(text: &str) -> v1::Part {
     v1::Part { content: Some(v1::part::Content::Text(text.to_owned())), ..Default::default() }
 }
 
-fn refused<T: std::fmt::Debug>(result: Result<T, Invalid>) -> (String, String) {
-    let Invalid { field, problem } = result.unwrap_err();
+fn refused<T: std::fmt::Debug>(result: Result<T, InvalidField>) -> (String, String) {
+    let InvalidField { field, problem } = result.unwrap_err();
     (field, problem)
 }
 

@@ -8,11 +8,12 @@ mod push;
 mod request;
 mod task;
 
-pub use part::{File, Part};
-pub use push::{CreatePushConfig, GivenConfig, PushConfigList, TaskPushConfig};
-pub use request::{Configuration, SendMessage};
+pub use part::{RestFileV03, RestPartV03};
+pub use push::{RestCreatePushConfigV03, RestPushConfigInputV03, RestPushConfigListV03, RestTaskPushConfigV03};
+pub use request::{RestSendConfigurationV03, RestSendMessageV03};
 pub use task::{
-    Artifact, ArtifactUpdate, Message, SendMessageResponse, State, Status, StatusUpdate, StreamResponse, Task,
+    RestArtifactUpdateV03, RestArtifactV03, RestMessageV03, RestSendMessageResponseV03, RestStatusUpdateV03,
+    RestStreamResponseV03, RestTaskStateV03, RestTaskStatusV03, RestTaskV03,
 };
 
 /// False is not written.

@@ -5,18 +5,18 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap as _};
 
 use super::super::{
-    super::{Content, Part as New, base64},
+    super::{Part as New, PartContent, base64},
     part::{unwrapped, wrapped},
 };
 use crate::{Json, json::Members};
 
 /// A part as HTTP+JSON of 0.3 writes it. It is read and written by hand, because data must stay as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part(pub New);
+pub struct RestPartV03(pub New);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct File {
+pub struct RestFileV03 {
     #[serde(default, alias = "file_with_uri", skip_serializing_if = "Option::is_none")]
     pub file_with_uri: Option<String>,
     /// The base64 of what 0.3 puts into its field for bytes.
@@ -35,25 +35,25 @@ pub struct File {
 }
 
 #[derive(Serialize)]
-struct Data {
+struct RestDataV03 {
     data: Json,
 }
 
-// === impl Part ===
+// === impl RestPartV03 ===
 
-impl<'de> Deserialize<'de> for Part {
+impl<'de> Deserialize<'de> for RestPartV03 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Part;
+            type Value = RestPartV03;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a part, which is an object")
             }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Part, A::Error> {
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<RestPartV03, A::Error> {
                 let (mut kind, mut text, mut file, mut data, mut metadata) =
-                    (None::<String>, None::<String>, None::<File>, None::<Json>, None::<Json>);
+                    (None::<String>, None::<String>, None::<RestFileV03>, None::<Json>, None::<Json>);
                 while let Some(name) = map.next_key::<String>()? {
                     match name.as_str() {
                         "kind" => kind = map.next_value()?,
@@ -65,44 +65,44 @@ impl<'de> Deserialize<'de> for Part {
                     }
                 }
                 let part = match (text, file, data) {
-                    (Some(text), None, None) => New::new(Content::Text(text)),
+                    (Some(text), None, None) => New::new(PartContent::Text(text)),
                     (None, Some(file), None) => file.part().map_err(de::Error::custom)?,
                     (None, None, Some(data)) => {
                         let data = if kind.is_some() { Some(data) } else { inner(&data) };
                         match data.filter(Json::is_object) {
-                            Some(data) => New::new(Content::Data(unwrapped(data))),
+                            Some(data) => New::new(PartContent::Data(unwrapped(data))),
                             None => return Err(de::Error::custom("`data.data` must be an object")),
                         }
                     }
                     _ => return Err(de::Error::custom("a part has one of `text`, `file` and `data`")),
                 };
-                Ok(Part(New { metadata, ..part }))
+                Ok(RestPartV03(New { metadata, ..part }))
             }
         }
         deserializer.deserialize_map(Visitor)
     }
 }
 
-impl Serialize for Part {
+impl Serialize for RestPartV03 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let New { content, filename, media_type, metadata } = &self.0;
-        let file = |file_with_uri, file_with_bytes| File {
+        let file = |file_with_uri, file_with_bytes| RestFileV03 {
             file_with_uri,
             file_with_bytes,
             mime_type: media_type.clone(),
             name: filename.clone(),
-            ..File::default()
+            ..RestFileV03::default()
         };
         let mut map = serializer.serialize_map(None)?;
         match content {
-            Content::Text(text) => map.serialize_entry("text", text)?,
-            Content::Raw(text) => {
+            PartContent::Text(text) => map.serialize_entry("text", text)?,
+            PartContent::Raw(text) => {
                 // What is not base64 is shown as it is; whoever reads it will say so.
                 let text = base64::to_old_file(text).unwrap_or_else(|| text.clone());
                 map.serialize_entry("file", &file(None, Some(base64::encode(text.as_bytes()))))?;
             }
-            Content::Url(uri) => map.serialize_entry("file", &file(Some(uri.clone()), None))?,
-            Content::Data(data) => map.serialize_entry("data", &Data { data: wrapped(data) })?,
+            PartContent::Url(uri) => map.serialize_entry("file", &file(Some(uri.clone()), None))?,
+            PartContent::Data(data) => map.serialize_entry("data", &RestDataV03 { data: wrapped(data) })?,
         }
         if let Some(metadata) = metadata {
             map.serialize_entry("metadata", metadata)?;
@@ -117,16 +117,16 @@ fn inner(data: &Json) -> Option<Json> {
     Some(members.find("data").cloned().unwrap_or_else(Json::empty_object))
 }
 
-// === impl File ===
+// === impl RestFileV03 ===
 
-impl File {
+impl RestFileV03 {
     fn part(self) -> Result<New, &'static str> {
         let content = match (self.file_with_uri.or(self.uri), self.file_with_bytes) {
-            (None, None) if let Some(bytes) = self.bytes => Content::Raw(bytes),
-            (Some(uri), None) if self.bytes.is_none() => Content::Url(uri),
+            (None, None) if let Some(bytes) = self.bytes => PartContent::Raw(bytes),
+            (Some(uri), None) if self.bytes.is_none() => PartContent::Url(uri),
             (None, Some(text)) => {
                 let bytes = base64::decode(&text).ok_or("`fileWithBytes` is not base64")?;
-                Content::Raw(base64::from_old_file(bytes))
+                PartContent::Raw(base64::from_old_file(bytes))
             }
             _ => return Err("a file has one of `fileWithUri` and `fileWithBytes`"),
         };

@@ -5,25 +5,25 @@ use serde::{Deserialize, Serialize};
 use super::{
     super::{
         super::{self as new, or_default},
-        PushConfig,
+        PushConfigV03,
     },
-    Message, is_false,
+    RestMessageV03, is_false,
 };
 use crate::Json;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SendMessage {
+pub struct RestSendMessageV03 {
     #[serde(alias = "request")]
-    pub message: Message,
+    pub message: RestMessageV03,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub configuration: Option<Configuration>,
+    pub configuration: Option<RestSendConfigurationV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Configuration {
+pub struct RestSendConfigurationV03 {
     #[serde(
         default,
         alias = "accepted_output_modes",
@@ -32,7 +32,7 @@ pub struct Configuration {
     )]
     pub accepted_output_modes: Vec<String>,
     #[serde(default, alias = "push_notification", skip_serializing_if = "Option::is_none")]
-    pub push_notification: Option<PushConfig>,
+    pub push_notification: Option<PushConfigV03>,
     #[serde(default, alias = "history_length", skip_serializing_if = "Option::is_none")]
     pub history_length: Option<i32>,
     /// Whoever does not want to wait leaves it out: false is not written.
@@ -40,16 +40,16 @@ pub struct Configuration {
     pub blocking: Option<bool>,
 }
 
-// === impl SendMessage ===
+// === impl RestSendMessageV03 ===
 
-impl From<SendMessage> for new::SendMessage {
-    fn from(old: SendMessage) -> Self {
+impl From<RestSendMessageV03> for new::SendMessage {
+    fn from(old: RestSendMessageV03) -> Self {
         let configuration = old.configuration.map(Into::into);
         Self { tenant: None, message: old.message.into(), configuration, metadata: old.metadata }
     }
 }
 
-impl From<new::SendMessage> for SendMessage {
+impl From<new::SendMessage> for RestSendMessageV03 {
     fn from(new: new::SendMessage) -> Self {
         // Always there: without it, old servers do not wait.
         let configuration = Some(new.configuration.unwrap_or_default().into());
@@ -57,10 +57,10 @@ impl From<new::SendMessage> for SendMessage {
     }
 }
 
-// === impl Configuration ===
+// === impl RestSendConfigurationV03 ===
 
-impl From<Configuration> for new::SendConfiguration {
-    fn from(old: Configuration) -> Self {
+impl From<RestSendConfigurationV03> for new::SendConfiguration {
+    fn from(old: RestSendConfigurationV03) -> Self {
         Self {
             accepted_output_modes: old.accepted_output_modes,
             task_push_notification_config: old.push_notification.map(Into::into),
@@ -70,7 +70,7 @@ impl From<Configuration> for new::SendConfiguration {
     }
 }
 
-impl From<new::SendConfiguration> for Configuration {
+impl From<new::SendConfiguration> for RestSendConfigurationV03 {
     fn from(new: new::SendConfiguration) -> Self {
         Self {
             accepted_output_modes: new.accepted_output_modes,

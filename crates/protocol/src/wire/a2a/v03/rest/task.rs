@@ -4,22 +4,22 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::super::{self as new, or_default},
-    Part, is_false,
+    RestPartV03, is_false,
 };
 use crate::{Json, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Message {
+pub struct RestMessageV03 {
     #[serde(alias = "message_id")]
     pub message_id: String,
     #[serde(default, alias = "context_id", skip_serializing_if = "Option::is_none")]
     pub context_id: Option<String>,
     #[serde(default, alias = "task_id", skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
-    pub role: new::Role,
+    pub role: new::A2aRole,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub content: Vec<Part>,
+    pub content: Vec<RestPartV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
@@ -28,7 +28,7 @@ pub struct Message {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Artifact {
+pub struct RestArtifactV03 {
     #[serde(alias = "artifact_id")]
     pub artifact_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub struct Artifact {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<Part>,
+    pub parts: Vec<RestPartV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
@@ -44,7 +44,7 @@ pub struct Artifact {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum State {
+pub enum RestTaskStateV03 {
     /// Of a peer that cannot say; 1.0 has no such word, and a task whose state is unknown is still at work.
     #[default]
     #[serde(rename = "TASK_STATE_UNSPECIFIED")]
@@ -68,38 +68,38 @@ pub enum State {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
+pub struct RestTaskStatusV03 {
     #[serde(default)]
-    pub state: State,
+    pub state: RestTaskStateV03,
     #[serde(default, alias = "update", skip_serializing_if = "Option::is_none")]
-    pub message: Option<Message>,
+    pub message: Option<RestMessageV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Task {
+pub struct RestTaskV03 {
     pub id: String,
     #[serde(default, alias = "context_id", skip_serializing_if = "String::is_empty")]
     pub context_id: String,
-    pub status: Status,
+    pub status: RestTaskStatusV03,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub artifacts: Vec<Artifact>,
+    pub artifacts: Vec<RestArtifactV03>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<Message>,
+    pub history: Vec<RestMessageV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct StatusUpdate {
+pub struct RestStatusUpdateV03 {
     #[serde(alias = "task_id")]
     pub task_id: String,
     #[serde(default, alias = "context_id", skip_serializing_if = "String::is_empty")]
     pub context_id: String,
-    pub status: Status,
+    pub status: RestTaskStatusV03,
     /// Nothing follows on this stream.
     #[serde(default, skip_serializing_if = "is_false")]
     pub r#final: Option<bool>,
@@ -109,12 +109,12 @@ pub struct StatusUpdate {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ArtifactUpdate {
+pub struct RestArtifactUpdateV03 {
     #[serde(alias = "task_id")]
     pub task_id: String,
     #[serde(default, alias = "context_id", skip_serializing_if = "String::is_empty")]
     pub context_id: String,
-    pub artifact: Artifact,
+    pub artifact: RestArtifactV03,
     #[serde(default, skip_serializing_if = "is_false")]
     pub append: Option<bool>,
     #[serde(default, alias = "last_chunk", skip_serializing_if = "is_false")]
@@ -126,33 +126,33 @@ pub struct ArtifactUpdate {
 /// What a stream brings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum StreamResponse {
-    Task(Task),
+pub enum RestStreamResponseV03 {
+    Task(RestTaskV03),
     #[serde(alias = "msg")]
-    Message(Message),
+    Message(RestMessageV03),
     #[serde(alias = "status_update")]
-    StatusUpdate(StatusUpdate),
+    StatusUpdate(RestStatusUpdateV03),
     #[serde(alias = "artifact_update")]
-    ArtifactUpdate(ArtifactUpdate),
+    ArtifactUpdate(RestArtifactUpdateV03),
 }
 
 /// What `message:send` answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum SendMessageResponse {
-    Task(Task),
+pub enum RestSendMessageResponseV03 {
+    Task(RestTaskV03),
     #[serde(alias = "msg")]
-    Message(Message),
+    Message(RestMessageV03),
 }
 
-// === impl Message ===
+// === impl RestMessageV03 ===
 
-impl From<Message> for new::Message {
-    fn from(old: Message) -> Self {
+impl From<RestMessageV03> for new::Message {
+    fn from(old: RestMessageV03) -> Self {
         Self {
             message_id: old.message_id,
             role: old.role,
-            parts: old.content.into_iter().map(|Part(part)| part).collect(),
+            parts: old.content.into_iter().map(|RestPartV03(part)| part).collect(),
             context_id: old.context_id,
             task_id: old.task_id,
             metadata: old.metadata,
@@ -162,78 +162,78 @@ impl From<Message> for new::Message {
     }
 }
 
-impl From<new::Message> for Message {
+impl From<new::Message> for RestMessageV03 {
     fn from(new: new::Message) -> Self {
         Self {
             message_id: new.message_id,
             context_id: new.context_id,
             task_id: new.task_id,
             role: new.role,
-            content: new.parts.into_iter().map(Part).collect(),
+            content: new.parts.into_iter().map(RestPartV03).collect(),
             metadata: new.metadata,
             extensions: new.extensions,
         }
     }
 }
 
-// === impl Artifact ===
+// === impl RestArtifactV03 ===
 
-impl From<Artifact> for new::Artifact {
-    fn from(old: Artifact) -> Self {
-        let Artifact { artifact_id, name, description, parts, metadata, extensions } = old;
-        let parts = parts.into_iter().map(|Part(part)| part).collect();
+impl From<RestArtifactV03> for new::Artifact {
+    fn from(old: RestArtifactV03) -> Self {
+        let RestArtifactV03 { artifact_id, name, description, parts, metadata, extensions } = old;
+        let parts = parts.into_iter().map(|RestPartV03(part)| part).collect();
         Self { artifact_id, name, description, parts, metadata, extensions }
     }
 }
 
-impl From<new::Artifact> for Artifact {
+impl From<new::Artifact> for RestArtifactV03 {
     fn from(new: new::Artifact) -> Self {
         let new::Artifact { artifact_id, name, description, parts, metadata, extensions } = new;
-        let parts = parts.into_iter().map(Part).collect();
+        let parts = parts.into_iter().map(RestPartV03).collect();
         Self { artifact_id, name, description, parts, metadata, extensions }
     }
 }
 
-// === impl Status ===
+// === impl RestTaskStatusV03 ===
 
-impl From<Status> for new::TaskStatus {
-    fn from(old: Status) -> Self {
+impl From<RestTaskStatusV03> for new::TaskStatus {
+    fn from(old: RestTaskStatusV03) -> Self {
         use new::TaskState as S;
         let state = match old.state {
-            State::Submitted => S::TaskStateSubmitted,
-            State::Working | State::Unspecified => S::TaskStateWorking,
-            State::Completed => S::TaskStateCompleted,
-            State::Failed => S::TaskStateFailed,
-            State::Cancelled => S::TaskStateCanceled,
-            State::InputRequired => S::TaskStateInputRequired,
-            State::Rejected => S::TaskStateRejected,
-            State::AuthRequired => S::TaskStateAuthRequired,
+            RestTaskStateV03::Submitted => S::TaskStateSubmitted,
+            RestTaskStateV03::Working | RestTaskStateV03::Unspecified => S::TaskStateWorking,
+            RestTaskStateV03::Completed => S::TaskStateCompleted,
+            RestTaskStateV03::Failed => S::TaskStateFailed,
+            RestTaskStateV03::Cancelled => S::TaskStateCanceled,
+            RestTaskStateV03::InputRequired => S::TaskStateInputRequired,
+            RestTaskStateV03::Rejected => S::TaskStateRejected,
+            RestTaskStateV03::AuthRequired => S::TaskStateAuthRequired,
         };
         Self { state, message: old.message.map(Into::into), timestamp: old.timestamp }
     }
 }
 
-impl From<new::TaskStatus> for Status {
+impl From<new::TaskStatus> for RestTaskStatusV03 {
     fn from(new: new::TaskStatus) -> Self {
         use new::TaskState as S;
         let state = match new.state {
-            S::TaskStateSubmitted => State::Submitted,
-            S::TaskStateWorking => State::Working,
-            S::TaskStateCompleted => State::Completed,
-            S::TaskStateFailed => State::Failed,
-            S::TaskStateCanceled => State::Cancelled,
-            S::TaskStateRejected => State::Rejected,
-            S::TaskStateInputRequired => State::InputRequired,
-            S::TaskStateAuthRequired => State::AuthRequired,
+            S::TaskStateSubmitted => RestTaskStateV03::Submitted,
+            S::TaskStateWorking => RestTaskStateV03::Working,
+            S::TaskStateCompleted => RestTaskStateV03::Completed,
+            S::TaskStateFailed => RestTaskStateV03::Failed,
+            S::TaskStateCanceled => RestTaskStateV03::Cancelled,
+            S::TaskStateRejected => RestTaskStateV03::Rejected,
+            S::TaskStateInputRequired => RestTaskStateV03::InputRequired,
+            S::TaskStateAuthRequired => RestTaskStateV03::AuthRequired,
         };
         Self { state, message: new.message.map(Into::into), timestamp: new.timestamp }
     }
 }
 
-// === impl Task ===
+// === impl RestTaskV03 ===
 
-impl From<Task> for new::Task {
-    fn from(old: Task) -> Self {
+impl From<RestTaskV03> for new::Task {
+    fn from(old: RestTaskV03) -> Self {
         let artifacts: Vec<_> = old.artifacts.into_iter().map(Into::into).collect();
         let history: Vec<_> = old.history.into_iter().map(Into::into).collect();
         Self {
@@ -247,7 +247,7 @@ impl From<Task> for new::Task {
     }
 }
 
-impl From<new::Task> for Task {
+impl From<new::Task> for RestTaskV03 {
     fn from(new: new::Task) -> Self {
         Self {
             id: new.id,
@@ -260,16 +260,16 @@ impl From<new::Task> for Task {
     }
 }
 
-// === impl StatusUpdate ===
+// === impl RestStatusUpdateV03 ===
 
-impl From<StatusUpdate> for new::StatusUpdate {
-    fn from(old: StatusUpdate) -> Self {
-        let StatusUpdate { task_id, context_id, status, metadata, .. } = old;
+impl From<RestStatusUpdateV03> for new::StatusUpdate {
+    fn from(old: RestStatusUpdateV03) -> Self {
+        let RestStatusUpdateV03 { task_id, context_id, status, metadata, .. } = old;
         Self { task_id, context_id, status: status.into(), metadata }
     }
 }
 
-impl From<new::StatusUpdate> for StatusUpdate {
+impl From<new::StatusUpdate> for RestStatusUpdateV03 {
     fn from(new: new::StatusUpdate) -> Self {
         let new::StatusUpdate { task_id, context_id, status, metadata } = new;
         let ends = status.state.is_terminal() || status.state.is_interrupted();
@@ -277,36 +277,36 @@ impl From<new::StatusUpdate> for StatusUpdate {
     }
 }
 
-// === impl ArtifactUpdate ===
+// === impl RestArtifactUpdateV03 ===
 
-impl From<ArtifactUpdate> for new::ArtifactUpdate {
-    fn from(old: ArtifactUpdate) -> Self {
-        let ArtifactUpdate { task_id, context_id, artifact, append, last_chunk, metadata } = old;
+impl From<RestArtifactUpdateV03> for new::ArtifactUpdate {
+    fn from(old: RestArtifactUpdateV03) -> Self {
+        let RestArtifactUpdateV03 { task_id, context_id, artifact, append, last_chunk, metadata } = old;
         Self { task_id, context_id, artifact: artifact.into(), append, last_chunk, metadata }
     }
 }
 
-impl From<new::ArtifactUpdate> for ArtifactUpdate {
+impl From<new::ArtifactUpdate> for RestArtifactUpdateV03 {
     fn from(new: new::ArtifactUpdate) -> Self {
         let new::ArtifactUpdate { task_id, context_id, artifact, append, last_chunk, metadata } = new;
         Self { task_id, context_id, artifact: artifact.into(), append, last_chunk, metadata }
     }
 }
 
-// === impl StreamResponse ===
+// === impl RestStreamResponseV03 ===
 
-impl From<StreamResponse> for new::StreamResponse {
-    fn from(old: StreamResponse) -> Self {
+impl From<RestStreamResponseV03> for new::StreamResponse {
+    fn from(old: RestStreamResponseV03) -> Self {
         match old {
-            StreamResponse::Task(task) => Self::Task(task.into()),
-            StreamResponse::Message(message) => Self::Message(message.into()),
-            StreamResponse::StatusUpdate(update) => Self::StatusUpdate(update.into()),
-            StreamResponse::ArtifactUpdate(update) => Self::ArtifactUpdate(update.into()),
+            RestStreamResponseV03::Task(task) => Self::Task(task.into()),
+            RestStreamResponseV03::Message(message) => Self::Message(message.into()),
+            RestStreamResponseV03::StatusUpdate(update) => Self::StatusUpdate(update.into()),
+            RestStreamResponseV03::ArtifactUpdate(update) => Self::ArtifactUpdate(update.into()),
         }
     }
 }
 
-impl From<new::StreamResponse> for StreamResponse {
+impl From<new::StreamResponse> for RestStreamResponseV03 {
     fn from(new: new::StreamResponse) -> Self {
         match new {
             new::StreamResponse::Task(task) => Self::Task(task.into()),
@@ -317,18 +317,18 @@ impl From<new::StreamResponse> for StreamResponse {
     }
 }
 
-// === impl SendMessageResponse ===
+// === impl RestSendMessageResponseV03 ===
 
-impl From<SendMessageResponse> for new::SendMessageResponse {
-    fn from(old: SendMessageResponse) -> Self {
+impl From<RestSendMessageResponseV03> for new::SendMessageResponse {
+    fn from(old: RestSendMessageResponseV03) -> Self {
         match old {
-            SendMessageResponse::Task(task) => Self::Task(task.into()),
-            SendMessageResponse::Message(message) => Self::Message(message.into()),
+            RestSendMessageResponseV03::Task(task) => Self::Task(task.into()),
+            RestSendMessageResponseV03::Message(message) => Self::Message(message.into()),
         }
     }
 }
 
-impl From<new::SendMessageResponse> for SendMessageResponse {
+impl From<new::SendMessageResponse> for RestSendMessageResponseV03 {
     fn from(new: new::SendMessageResponse) -> Self {
         match new {
             new::SendMessageResponse::Task(task) => Self::Task(task.into()),

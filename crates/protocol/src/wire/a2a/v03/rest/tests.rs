@@ -31,7 +31,7 @@ const CONFIG: &str = concat!(
 
 #[test]
 fn a_request_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
-    let request = new::SendMessage::from(serde_json::from_str::<SendMessage>(SEND).unwrap());
+    let request = new::SendMessage::from(serde_json::from_str::<RestSendMessageV03>(SEND).unwrap());
     assert_eq!(
         serde_json::to_string(&request).unwrap(),
         concat!(
@@ -44,14 +44,14 @@ fn a_request_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
             r#""historyLength":3,"returnImmediately":false},"metadata":{"trace":"t"}}"#
         )
     );
-    assert_eq!(serde_json::to_string(&SendMessage::from(request)).unwrap(), SEND);
+    assert_eq!(serde_json::to_string(&RestSendMessageV03::from(request)).unwrap(), SEND);
 }
 
 #[test]
 fn whoever_does_not_say_that_it_waits_does_not_wait() {
     let sent = |configuration: &str| {
         let text = format!(r#"{{"message":{{"messageId":"m","role":"ROLE_USER"}}{configuration}}}"#);
-        new::SendMessage::from(serde_json::from_str::<SendMessage>(&text).unwrap()).configuration
+        new::SendMessage::from(serde_json::from_str::<RestSendMessageV03>(&text).unwrap()).configuration
     };
     let at_once = new::SendConfiguration { return_immediately: Some(true), ..Default::default() };
     assert_eq!(sent(""), None);
@@ -60,7 +60,7 @@ fn whoever_does_not_say_that_it_waits_does_not_wait() {
         serde_json::from_str(r#"{"messageId":"m","role":"ROLE_USER","parts":[{"text":"x"}]}"#).unwrap();
     let waits = new::SendMessage { tenant: None, message, configuration: None, metadata: None };
     assert_eq!(
-        serde_json::to_string(&SendMessage::from(waits)).unwrap(),
+        serde_json::to_string(&RestSendMessageV03::from(waits)).unwrap(),
         concat!(
             r#"{"message":{"messageId":"m","role":"ROLE_USER","content":[{"text":"x"}]},"#,
             r#""configuration":{"blocking":true}}"#
@@ -70,8 +70,8 @@ fn whoever_does_not_say_that_it_waits_does_not_wait() {
 
 #[test]
 fn answers_and_events_are_read_and_written_to_the_byte() {
-    let answer = new::SendMessageResponse::from(serde_json::from_str::<SendMessageResponse>(TASK).unwrap());
-    assert_eq!(serde_json::to_string(&SendMessageResponse::from(answer)).unwrap(), TASK);
+    let answer = new::SendMessageResponse::from(serde_json::from_str::<RestSendMessageResponseV03>(TASK).unwrap());
+    assert_eq!(serde_json::to_string(&RestSendMessageResponseV03::from(answer)).unwrap(), TASK);
     for text in [
         TASK,
         r#"{"message":{"messageId":"m2","role":"ROLE_AGENT","content":[{"text":"yo"}]}}"#,
@@ -79,10 +79,10 @@ fn answers_and_events_are_read_and_written_to_the_byte() {
         r#"{"statusUpdate":{"taskId":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"}}}"#,
         r#"{"artifactUpdate":{"taskId":"t1","contextId":"c1","artifact":{"artifactId":"a1","parts":[{"text":"x"}]},"append":true,"lastChunk":true}}"#,
     ] {
-        let event = new::StreamResponse::from(serde_json::from_str::<StreamResponse>(text).unwrap());
-        assert_eq!(serde_json::to_string(&StreamResponse::from(event)).unwrap(), text);
+        let event = new::StreamResponse::from(serde_json::from_str::<RestStreamResponseV03>(text).unwrap());
+        assert_eq!(serde_json::to_string(&RestStreamResponseV03::from(event)).unwrap(), text);
     }
-    let old: StreamResponse =
+    let old: RestStreamResponseV03 =
         serde_json::from_str(r#"{"msg":{"message_id":"m","role":"ROLE_AGENT","content":null}}"#).unwrap();
     let new::StreamResponse::Message(message) = old.into() else { panic!("it is a message") };
     assert_eq!((message.message_id.as_str(), message.parts), ("m", Vec::new()));
@@ -92,29 +92,29 @@ fn answers_and_events_are_read_and_written_to_the_byte() {
 fn every_state_has_its_name_in_both() {
     for state in new::TaskState::ALL {
         let status = new::TaskStatus { state, message: None, timestamp: None };
-        let old = serde_json::to_string(&Status::from(status.clone())).unwrap();
+        let old = serde_json::to_string(&RestTaskStatusV03::from(status.clone())).unwrap();
         let name = serde_json::to_string(&state).unwrap().replace("CANCELED", "CANCELLED");
         assert_eq!(old, format!(r#"{{"state":{name}}}"#));
-        assert_eq!(new::TaskStatus::from(serde_json::from_str::<Status>(&old).unwrap()), status);
+        assert_eq!(new::TaskStatus::from(serde_json::from_str::<RestTaskStatusV03>(&old).unwrap()), status);
     }
 }
 
 #[test]
 fn push_configs_have_their_ids_in_their_names() {
-    let config: new::PushConfig = serde_json::from_str::<TaskPushConfig>(CONFIG).unwrap().try_into().unwrap();
+    let config: new::PushConfig = serde_json::from_str::<RestTaskPushConfigV03>(CONFIG).unwrap().try_into().unwrap();
     assert_eq!((config.task_id.as_deref(), config.id.as_deref()), (Some("t1"), Some("p1")));
-    assert_eq!(serde_json::to_string(&TaskPushConfig::from(config.clone())).unwrap(), CONFIG);
+    assert_eq!(serde_json::to_string(&RestTaskPushConfigV03::from(config.clone())).unwrap(), CONFIG);
     let create = format!(r#"{{"parent":"tasks/t1","configId":"p1","config":{CONFIG}}}"#);
-    assert_eq!(serde_json::to_string(&CreatePushConfig::from(config.clone())).unwrap(), create);
+    assert_eq!(serde_json::to_string(&RestCreatePushConfigV03::from(config.clone())).unwrap(), create);
     for body in [create.as_str(), CONFIG] {
-        let read = serde_json::from_str::<CreatePushConfig>(body).unwrap().of_task("t1");
+        let read = serde_json::from_str::<RestCreatePushConfigV03>(body).unwrap().of_task("t1");
         assert_eq!(read.as_ref(), Ok(&config), "{body}");
     }
-    assert!(serde_json::from_str::<CreatePushConfig>("{}").unwrap().of_task("t1").is_err());
+    assert!(serde_json::from_str::<RestCreatePushConfigV03>("{}").unwrap().of_task("t1").is_err());
     let list = format!(r#"{{"configs":[{CONFIG}]}}"#);
-    let read: new::PushConfigList = serde_json::from_str::<PushConfigList>(&list).unwrap().try_into().unwrap();
+    let read: new::PushConfigList = serde_json::from_str::<RestPushConfigListV03>(&list).unwrap().try_into().unwrap();
     assert_eq!(read.configs, [config]);
-    assert_eq!(serde_json::to_string(&PushConfigList::from(read)).unwrap(), list);
+    assert_eq!(serde_json::to_string(&RestPushConfigListV03::from(read)).unwrap(), list);
 }
 
 #[test]
@@ -127,15 +127,15 @@ fn a_part_that_holds_nothing_or_too_much_is_refused() {
         r#"{"file":{"fileWithBytes":"no base64"}}"#,
         r#"{"data":{"data":7}}"#,
     ] {
-        assert!(serde_json::from_str::<Part>(text).is_err(), "{text}");
+        assert!(serde_json::from_str::<RestPartV03>(text).is_err(), "{text}");
     }
 }
 
 #[test]
 fn data_that_is_no_object_travels_wrapped_and_comes_back_as_it_was() {
     for data in ["7", "null", r#"[1, 2.0]"#, r#"{"value":1}"#, r#"{"a":1}"#, "{}"] {
-        let part = Part(new::Part::new(new::Content::Data(crate::Json::from_text(data).unwrap())));
+        let part = RestPartV03(new::Part::new(new::PartContent::Data(crate::Json::from_text(data).unwrap())));
         let text = serde_json::to_string(&part).unwrap();
-        assert_eq!(serde_json::from_str::<Part>(&text).unwrap(), part, "{text}");
+        assert_eq!(serde_json::from_str::<RestPartV03>(&text).unwrap(), part, "{text}");
     }
 }

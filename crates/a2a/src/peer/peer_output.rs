@@ -1,0 +1,187 @@
+//! What an agent outside has made and said of one task so far.
+
+use attache_hub::in_process::AgentOutput;
+use attache_protocol::wire::{
+    a2a::{Artifact, ArtifactUpdate, Message, Part, PartContent},
+    event::ArtifactChange,
+    run::{OutputArtifact, OutputMessage},
+};
+
+#[derive(Debug, Default)]
+pub(super) struct PeerOutput {
+    pieces: Vec<PeerArtifact>,
+}
+
+#[derive(Debug)]
+struct PeerArtifact {
+    artifact: Artifact,
+    /// It came bit by bit: its texts are one text.
+    is_continued: bool,
+}
+
+/// The longest text that goes into one event.
+const MAX_TEXT: usize = 16 * 1024;
+const MAX_ID: usize = 200;
+
+// === impl PeerOutput ===
+
+impl PeerOutput {
+    /// An artifact as a whole. `None` if it is known as it is.
+    pub(super) fn whole(&mut self, artifact: Artifact) -> Option<ArtifactChange> {
+        let change = change(&artifact);
+        match self.find(&artifact.artifact_id) {
+            Some(known) if known.artifact == artifact => return None,
+            Some(known) => known.artifact = artifact,
+            None => self.pieces.push(PeerArtifact::new(artifact)),
+        }
+        Some(change)
+    }
+
+    /// A piece of one, or the whole.
+    pub(super) fn piece(&mut self, update: ArtifactUpdate) -> ArtifactChange {
+        let ArtifactUpdate { artifact, append, last_chunk, .. } = update;
+        let change = change(&artifact);
+        let last_chunk = last_chunk.unwrap_or(false);
+        match (append.unwrap_or(false), self.find(&artifact.artifact_id)) {
+            (true, Some(known)) => {
+                known.is_continued = true;
+                // An empty text only says that nothing more comes.
+                known.artifact.parts.extend(artifact.parts.into_iter().filter(says_something));
+                ArtifactChange { append: true, last_chunk, ..change }
+            }
+            (false, Some(known)) => {
+                *known = PeerArtifact::new(artifact);
+                ArtifactChange { last_chunk, ..change }
+            }
+            (true | false, None) => {
+                self.pieces.push(PeerArtifact::new(artifact));
+                ArtifactChange { last_chunk, ..change }
+            }
+        }
+    }
+
+    /// As the agent gave them.
+    pub(super) fn all(&self) -> Vec<Artifact> {
+        self.pieces.iter().map(|piece| piece.artifact.clone()).collect()
+    }
+
+    pub(super) const fn is_nothing(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    fn find(&mut self, id: &str) -> Option<&mut PeerArtifact> {
+        self.pieces.iter_mut().find(|known| known.artifact.artifact_id == id)
+    }
+
+    /// Everything, as the run's answer.
+    pub(super) fn output(&self, message: Option<&Message>) -> AgentOutput {
+        let text = |piece: &PeerArtifact| texts(&piece.artifact.parts, if piece.is_continued { "" } else { "\n" });
+        let made: Vec<String> = self.pieces.iter().map(text).filter(|text| !text.is_empty()).collect();
+        let made = made.join("\n");
+        let said = message.map(|message| texts(&message.parts, "\n")).unwrap_or_default();
+        let mut output = AgentOutput::text(if made.is_empty() { said } else { made }).artifacts(self.artifacts());
+        output.message = message.map(said_at_last);
+        output
+    }
+
+    pub(super) fn artifacts(&self) -> Vec<OutputArtifact> {
+        let one = |artifact: &Artifact| OutputArtifact {
+            artifact_id: Some(short(&artifact.artifact_id)),
+            name: artifact.name.clone(),
+            parts: artifact.parts.clone(),
+        };
+        let artifacts = self.pieces.iter().map(|piece| &piece.artifact);
+        artifacts.filter(|artifact| !artifact.parts.is_empty()).map(one).collect()
+    }
+}
+
+pub(super) fn said_at_last(message: &Message) -> OutputMessage {
+    OutputMessage { parts: message.parts.clone() }
+}
+
+// === impl PeerArtifact ===
+
+impl PeerArtifact {
+    const fn new(artifact: Artifact) -> Self {
+        Self { artifact, is_continued: false }
+    }
+}
+
+/// Whether there is more to the part than that nothing comes after it.
+fn says_something(part: &Part) -> bool {
+    !matches!(&part.content, PartContent::Text(text) if text.is_empty())
+}
+
+/// The texts among the parts.
+fn texts(parts: &[Part], between: &str) -> String {
+    let text = |part: &'_ Part| match &part.content {
+        PartContent::Text(text) => Some(text.clone()),
+        PartContent::Raw(_) | PartContent::Url(_) | PartContent::Data(_) => None,
+    };
+    parts.iter().filter_map(text).collect::<Vec<_>>().join(between)
+}
+
+/// What a message says, short enough for an event; empty if it has no text.
+pub(super) fn words(message: &Message) -> String {
+    texts(&message.parts, "\n").chars().take(MAX_TEXT).collect()
+}
+
+fn change(artifact: &Artifact) -> ArtifactChange {
+    let change = ArtifactChange::new(short(&artifact.artifact_id), artifact.parts.clone());
+    ArtifactChange { name: artifact.name.clone(), ..change }
+}
+
+fn short(id: &str) -> String {
+    let line: String = id.chars().filter(|letter| !letter.is_control()).take(MAX_ID).collect();
+    if line.is_empty() { "artifact".to_owned() } else { line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn artifact(id: &str, texts: &[&str]) -> Artifact {
+        Artifact {
+            artifact_id: id.to_owned(),
+            name: None,
+            description: None,
+            parts: texts.iter().map(|text| Part::text(*text)).collect(),
+            metadata: None,
+            extensions: vec![],
+        }
+    }
+
+    fn update(artifact: Artifact, append: bool) -> ArtifactUpdate {
+        let (task_id, context_id) = ("t".to_owned(), "c".to_owned());
+        ArtifactUpdate { task_id, context_id, artifact, append: Some(append), last_chunk: None, metadata: None }
+    }
+
+    #[test]
+    fn pieces_become_what_the_whole_is_and_the_whole_is_then_no_news() {
+        let mut made = PeerOutput::default();
+        let first = made.piece(update(artifact("a", &["one "]), true));
+        assert!(!first.append, "what nobody has seen begins anew");
+        assert!(made.piece(update(artifact("a", &["two"]), true)).append);
+        made.piece(update(artifact("b", &["x"]), false));
+        assert_eq!(made.whole(artifact("a", &["one ", "two"])), None);
+        assert_eq!(made.whole(artifact("b", &["x"])), None);
+        let other = ArtifactChange::new("b", vec![Part::text("y")]);
+        assert_eq!(made.whole(artifact("b", &["y"])), Some(other));
+        let output = made.output(None);
+        assert_eq!(output.text, "one two\ny");
+        let one = |id: &str, texts: &[&str]| OutputArtifact {
+            artifact_id: Some(id.to_owned()),
+            name: None,
+            parts: texts.iter().map(|text| Part::text(*text)).collect(),
+        };
+        assert_eq!(output.artifacts, [one("a", &["one ", "two"]), one("b", &["y"])]);
+    }
+
+    #[test]
+    fn ids_of_strangers_fit_into_events() {
+        assert_eq!(
+            (short("a\nb"), short("\u{7}"), short(&"x".repeat(300)).len()),
+            ("ab".into(), "artifact".into(), 200)
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! What an agent outside said: relayed to those who watch the run, noted, and weighed for whether it is the end.
+
+use attache_client::a2a::PeerEvent;
+use attache_hub::in_process::{AgentFailure, PeerTaskChange};
+use attache_protocol::{
+    rules::{recovery::Recovery, run::FailureCode},
+    wire::{
+        a2a::{StreamResponse, TaskState, TaskStatus},
+        event::ArtifactChange,
+    },
+};
+
+use super::{PeerRunRelay, RelayOutcome};
+use crate::peer::peer_output::{said_at_last, words};
+
+// === impl PeerRunRelay ===
+
+impl PeerRunRelay {
+    /// Relays what the agent said. `Some` when that was the last word.
+    pub(super) async fn take(&mut self, told: PeerEvent<StreamResponse>) -> Result<Option<RelayOutcome>, AgentFailure> {
+        let PeerEvent { what, native_status } = told;
+        match what {
+            StreamResponse::Message(message) => {
+                let change = PeerTaskChange { native_status, ..PeerTaskChange::default() };
+                self.link(change, Recovery::DoneUnreconciled).await?;
+                Ok(Some(Ok(self.made.output(Some(&message)).as_message())))
+            }
+            StreamResponse::Task(task) => {
+                for artifact in task.artifacts.into_iter().flatten() {
+                    if let Some(change) = self.made.whole(artifact) {
+                        self.show(&change).await?;
+                    }
+                }
+                self.handle_event(task.id, task.context_id, task.status, native_status).await
+            }
+            StreamResponse::StatusUpdate(update) => {
+                self.handle_event(update.task_id, update.context_id, update.status, native_status).await
+            }
+            StreamResponse::ArtifactUpdate(update) => {
+                self.name(update.task_id.clone(), update.context_id.clone()).await?;
+                let change = self.made.piece(update);
+                self.show(&change).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn handle_event(
+        &mut self,
+        task: String,
+        context: String,
+        status: TaskStatus,
+        native_status: Option<String>,
+    ) -> Result<Option<RelayOutcome>, AgentFailure> {
+        let recovery = match status.state {
+            state if state.is_terminal() => Recovery::DoneUnreconciled,
+            state if state.is_interrupted() => Recovery::RemoteWaiting,
+            _ => Recovery::RemoteRunning,
+        };
+        let (peer_task_id, peer_context_id) = (Some(task), Some(context).filter(|context| !context.is_empty()));
+        let change = PeerTaskChange { peer_task_id, peer_context_id, native_status, recovery: None };
+        self.link(change, recovery).await?;
+        let passes = !status.state.is_interrupted() && !status.state.is_terminal();
+        if passes {
+            self.forget_questions(None).await?;
+        }
+        if let Some(message) = status.message.as_ref().filter(|_| passes)
+            && self.told.as_ref() != Some(&message.message_id)
+        {
+            self.told = Some(message.message_id.clone());
+            let text = words(message);
+            if !text.is_empty() {
+                self.work.note(&text).await?;
+            }
+        }
+        let end = self.end(&status);
+        self.status = Some(status);
+        Ok(end)
+    }
+
+    fn end(&self, status: &TaskStatus) -> Option<RelayOutcome> {
+        let message = status.message.as_ref();
+        let said = message.map(words).filter(|text| !text.is_empty());
+        let failed = |otherwise: &str| {
+            let mut failure = self.failure(&said.clone().unwrap_or_else(|| otherwise.to_owned()));
+            failure.message = message.map(said_at_last);
+            failure
+        };
+        match status.state {
+            TaskState::TaskStateCompleted => Some(Ok(self.made.output(message))),
+            TaskState::TaskStateFailed => Some(Err(failed("The agent outside failed."))),
+            TaskState::TaskStateCanceled => Some(Err(failed("The agent outside cancelled the task by itself."))),
+            TaskState::TaskStateRejected => {
+                Some(Err(failed("The agent outside rejected the task.").code(FailureCode::Rejected)))
+            }
+            TaskState::TaskStateSubmitted
+            | TaskState::TaskStateWorking
+            | TaskState::TaskStateInputRequired
+            | TaskState::TaskStateAuthRequired => None,
+        }
+    }
+
+    pub(super) fn failure(&self, why: &str) -> AgentFailure {
+        let mut failure = AgentFailure::new(why);
+        failure.artifacts = self.made.artifacts();
+        failure
+    }
+
+    /// The ids that the agent gave the task.
+    async fn name(&mut self, task: String, context: String) -> Result<(), AgentFailure> {
+        if self.task.is_some() {
+            return Ok(());
+        }
+        let (peer_task_id, peer_context_id) = (Some(task), Some(context).filter(|context| !context.is_empty()));
+        let change = PeerTaskChange { peer_task_id, peer_context_id, ..PeerTaskChange::default() };
+        self.link(change, Recovery::RemoteRunning).await
+    }
+
+    async fn link(&mut self, change: PeerTaskChange, recovery: Recovery) -> Result<(), AgentFailure> {
+        let change = PeerTaskChange { recovery: Some(Some(recovery)), ..change };
+        let linked = self.work.link_peer_task(change).await?;
+        (self.task, self.context) = (linked.peer_task_id, linked.peer_context_id);
+        self.recovery = Some(recovery);
+        Ok(())
+    }
+
+    /// Keeps what is known of the work, if that is news.
+    pub(super) async fn note(&mut self, recovery: Recovery) -> Result<(), AgentFailure> {
+        if self.recovery == Some(recovery) {
+            return Ok(());
+        }
+        self.link(PeerTaskChange::default(), recovery).await
+    }
+
+    async fn show(&self, change: &ArtifactChange) -> Result<(), AgentFailure> {
+        match self.work.artifact(change).await {
+            // What no event can hold is still in the outcome.
+            Err(error) if matches!(error.code.http_status(), 400 | 413) => {
+                tracing::debug!(%error, "an artifact of an agent outside is not shown");
+                Ok(())
+            }
+            shown => Ok(shown?),
+        }
+    }
+}

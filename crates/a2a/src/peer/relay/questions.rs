@@ -1,0 +1,165 @@
+//! A question of an agent outside: asked of the run's caller, and the answer given to the agent.
+
+use std::time::Duration;
+
+use attache_client::a2a::PeerEvent;
+use attache_hub::in_process::AgentFailure;
+use attache_protocol::{
+    Json,
+    wire::{
+        a2a::{GetTask, Message, PartContent, TaskState},
+        input_request::WorkerRequestState,
+    },
+};
+
+use super::{PeerRunRelay, RelayStep};
+use crate::peer::{
+    message::{self, CallerInput},
+    peer_output::words,
+};
+
+/// How long one look for an answer lasts, between looks at the agent itself.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
+
+// === impl PeerRunRelay ===
+
+impl PeerRunRelay {
+    /// The agent waits for an answer that it has not got yet.
+    pub(super) fn is_asked(&self) -> bool {
+        self.question().is_some_and(|name| !self.answered.contains(&name))
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.state.is_interrupted())
+    }
+
+    /// A name for the question that the agent asks now, the same one whenever it is seen. One that was withdrawn, and an
+    /// authorization that did not come of what the caller said, is asked anew.
+    fn question(&self) -> Option<String> {
+        let kept = self.kept_question()?;
+        Some(match self.turns.get(&kept) {
+            Some(turn) => format!("{kept}-{turn}"),
+            None => kept,
+        })
+    }
+
+    fn kept_question(&self) -> Option<String> {
+        let status = self.status.as_ref()?;
+        let kind = match status.state {
+            TaskState::TaskStateInputRequired => "peer",
+            TaskState::TaskStateAuthRequired => "peer-authorization",
+            _ => return None,
+        };
+        let mut hasher = blake3::Hasher::new();
+        match (&status.message, status.timestamp) {
+            (Some(message), _) => hasher.update(message.message_id.as_bytes()),
+            (None, Some(at)) => hasher.update(at.to_string().as_bytes()),
+            (None, None) => hasher.update(&self.answered.len().to_le_bytes()),
+        };
+        Some(format!("{kind}-{}", &hasher.finalize().to_hex()[..32]))
+    }
+
+    /// The next time it is asked under another name.
+    fn turn(&mut self, kept: &str) {
+        *self.turns.entry(kept.to_owned()).or_default() += 1;
+    }
+
+    /// Asks the caller what the agent asks, and gives it the answer.
+    pub(super) async fn ask(&mut self) -> Result<RelayStep, AgentFailure> {
+        let (Some(name), Some(kept), Some(task)) = (self.question(), self.kept_question(), self.task.clone()) else {
+            return Ok(RelayStep::Follow);
+        };
+        let message = self.status.as_ref().and_then(|status| status.message.clone());
+        let parts = message.as_ref().map(|message| Json::of(&message.parts));
+        let is_input = self.status.as_ref().is_some_and(|status| status.state == TaskState::TaskStateInputRequired);
+        let mut asked = if is_input {
+            let prompt = message.as_ref().map(words).filter(|text| !text.is_empty());
+            let prompt = prompt.unwrap_or_else(|| "The agent needs more input.".to_owned());
+            self.work.request_input(&name, &prompt, parts).await?
+        } else {
+            self.work.request_authorization(&name, &authorization(message.as_ref()), parts).await?
+        };
+        self.forget_questions(Some(asked.input_request_id)).await?;
+        self.backoff.reset();
+        while asked.state == WorkerRequestState::Pending {
+            // Somebody else authorizes it, so that has to be looked for.
+            let wait = if is_input { QUESTION_TIMEOUT } else { self.backoff.next(self.work.hub().env()) };
+            tokio::select! {
+                answer = self.work.answer(asked.input_request_id, wait) => asked = answer?,
+                () = self.notice.notified() => {}
+            }
+            if asked.state == WorkerRequestState::Pending && self.has_moved_on(&name).await? {
+                // An answer that came in the same moment is told the agent nevertheless.
+                asked = self.work.withdraw(asked.input_request_id).await?;
+            }
+        }
+        match asked.state {
+            WorkerRequestState::Answered => {}
+            WorkerRequestState::Cancelled => {
+                self.turn(&kept);
+                return Ok(RelayStep::Follow);
+            }
+            // The run is over, and so is this future as soon as somebody looks.
+            WorkerRequestState::Pending | WorkerRequestState::Expired => return std::future::pending().await,
+        }
+        let given = CallerInput { parts: asked.parts, message: asked.message };
+        let ask = asked.input_request_id.to_string();
+        let request = message::answer(&self.work, &ask, &task, self.context.clone(), given);
+        match self.send(request).await? {
+            Ok(step) => {
+                self.settled(name, &kept);
+                Ok(step)
+            }
+            // The same answer has the same id: whether it arrived shows when the agent is looked at.
+            Err(error) => {
+                tracing::debug!(%error, "an agent outside did not take an answer");
+                if error.is_unexecuted() && !error.is_passing() {
+                    self.settled(name, &kept);
+                }
+                self.pause().await;
+                self.status = None;
+                Ok(RelayStep::Follow)
+            }
+        }
+    }
+
+    fn settled(&mut self, name: String, kept: &str) {
+        if kept.starts_with("peer-authorization") {
+            self.turn(kept);
+        } else {
+            self.answered.insert(name);
+        }
+    }
+
+    /// Whether the agent does not wait for this answer any more.
+    async fn has_moved_on(&mut self, name: &str) -> Result<bool, AgentFailure> {
+        let Some(id) = self.task.clone() else { return Ok(false) };
+        let Ok(PeerEvent { what, .. }) = self.connection.peer.get(GetTask { id, ..GetTask::default() }).await else {
+            return Ok(false);
+        };
+        let before = self.status.replace(what.status);
+        let is_same = self.question().as_deref() == Some(name);
+        if is_same {
+            self.status = before;
+        } else {
+            // It is read again, and relayed, when it is followed.
+            self.status = None;
+        }
+        Ok(!is_same)
+    }
+}
+
+/// What people read: the agent's own words, and where the agent says that it is decided.
+fn authorization(message: Option<&Message>) -> String {
+    let decided_at = message.into_iter().flat_map(|message| &message.parts).find_map(|part| match &part.content {
+        PartContent::Data(data) => data.text_member("decide_url"),
+        PartContent::Text(_) | PartContent::Raw(_) | PartContent::Url(_) => None,
+    });
+    let said = message.map(words).filter(|text| !text.is_empty());
+    let mut prompt = "The agent outside waits to be authorized, and goes on by itself then.".to_owned();
+    for more in [said, decided_at].into_iter().flatten() {
+        prompt.push('\n');
+        prompt.push_str(&more);
+    }
+    prompt
+}

@@ -1,0 +1,85 @@
+//! Push notifications: what an event changed, in the version that its subscriber speaks.
+//!
+//! 1.0 is told the updates that a stream would show, each by itself; with the last one comes every artifact whole. 0.3 is
+//! told the task. Notifications may come late, twice or out of order: `generation` says which is newer.
+
+use std::sync::Arc;
+
+use attache_hub::{
+    Error, Result,
+    control::PushVersion,
+    deliveries::{PushNotification, PushRenderer, PushUpdate},
+};
+use attache_protocol::wire::a2a::{StreamResponse, v03};
+use axum::http::{HeaderMap, HeaderValue, header};
+use futures_util::future::BoxFuture;
+
+use crate::view::TaskView;
+
+#[derive(Debug)]
+pub(crate) struct A2aPushRenderer;
+
+impl PushRenderer for A2aPushRenderer {
+    fn write<'a>(&'a self, update: &'a PushUpdate<'a>) -> BoxFuture<'a, Result<PushNotification>> {
+        Box::pin(async move {
+            let (media_type, bodies) = match update.push.version {
+                PushVersion::V10 => ("application/a2a+json", updates(update).await?.iter().map(written).collect()),
+                PushVersion::V03 => {
+                    let task = v03::TaskV03::from(view(update).await?.0.task(None));
+                    ("application/json", written(&task).map(|body| vec![body]))
+                }
+            };
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+            headers.insert(
+                "a2a-version",
+                HeaderValue::from_static(match update.push.version {
+                    PushVersion::V10 => "1.0",
+                    PushVersion::V03 => "0.3",
+                }),
+            );
+            if let Some(token) = &update.push.token {
+                headers.insert("x-a2a-notification-token", hidden(token.expose())?);
+            }
+            if let Some((scheme, credentials)) = &update.push.authentication {
+                let credentials = credentials.as_ref().map_or("", |credentials| credentials.expose().as_str());
+                let value = format!("{scheme} {credentials}");
+                headers.insert(header::AUTHORIZATION, hidden(value.trim_end())?);
+            }
+            Ok(PushNotification { headers, bodies: bodies? })
+        })
+    }
+}
+
+/// What changed with the update's event, each change as a stream shows it.
+async fn updates(update: &PushUpdate<'_>) -> Result<Vec<StreamResponse>> {
+    let (view, updates) = view(update).await?;
+    Ok(view.notices(updates))
+}
+
+/// The task as it was at the update's event, and what that changed.
+async fn view(update: &PushUpdate<'_>) -> Result<(TaskView, Vec<StreamResponse>)> {
+    let (run, mut outline) = (update.run().await?, update.outline().await?);
+    let newest = outline.events.pop_if(|event| event.seq == update.seq);
+    let mut view = TaskView::of_outline(&run, &outline, Arc::from(update.hub().origin()));
+    let updates = match newest {
+        Some(event) => view.take(&event),
+        // It is gone: the run as it is now is all there is to tell.
+        None => {
+            view = TaskView::now(&run, &outline, Arc::from(update.hub().origin()));
+            Vec::new()
+        }
+    };
+    Ok((view, updates))
+}
+
+fn written<T: serde::Serialize>(value: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| Error::internal(&error))
+}
+
+/// Never shown, also not when the headers are printed.
+fn hidden(text: &str) -> Result<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).map_err(|error| Error::internal(&error))?;
+    value.set_sensitive(true);
+    Ok(value)
+}

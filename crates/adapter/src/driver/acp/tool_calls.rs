@@ -1,0 +1,286 @@
+//! The uses of tools that an agent has told of, and what people are asked about one. Pure.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+};
+
+use super::{
+    message::{AcpPermissionOption, AcpPermissionOutcome, AcpPermissionRequest, AcpPermissionResponse},
+    update::{AcpToolCall, AcpToolContent},
+};
+use crate::host::{
+    ApprovalAnswer, ApprovalQuestion,
+    question::{ApprovalRisk, diff},
+    turn::{ToolCall, ToolStatus},
+};
+
+/// What is known of the calls that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct OpenToolCalls {
+    open: HashMap<String, AcpToolCall>,
+    /// Those that people said no to: whatever the agent calls their end, they did not do their work.
+    denied: HashSet<String>,
+}
+
+/// How many open calls are remembered; no agent has that many at once.
+const MAX_OPEN_CALLS: usize = 1024;
+
+// === impl OpenToolCalls ===
+
+impl OpenToolCalls {
+    /// Takes in what is new, and answers with what is to be told of it: a beginning or an end.
+    pub(super) fn take(&mut self, call: AcpToolCall) -> Option<ToolCall> {
+        let id = call.tool_call_id.clone();
+        let status = match call.status.as_deref() {
+            Some("completed") if self.denied.contains(&id) => ToolStatus::Failed,
+            Some("completed") => ToolStatus::Completed,
+            Some("failed" | "cancelled") => ToolStatus::Failed,
+            _ => ToolStatus::Started,
+        };
+        let is_new = !self.open.contains_key(&id);
+        let call = match self.open.remove(&id) {
+            Some(known) => known.with(call),
+            None => call,
+        };
+        let told = || ToolCall {
+            id: id.clone(),
+            name: name(&call),
+            status,
+            title: call.title.clone(),
+            input: call.raw_input.clone(),
+            output: (status != ToolStatus::Started).then(|| output(&call)).flatten(),
+        };
+        if status != ToolStatus::Started {
+            self.denied.remove(&id);
+            return Some(told());
+        }
+        let told = is_new.then(told);
+        if self.open.len() < MAX_OPEN_CALLS {
+            self.open.insert(id, call);
+        }
+        told
+    }
+
+    /// What people are asked, and the files whose change it shows them. Agents may use another id for the question than for
+    /// the call, so what the question itself says comes first.
+    pub(super) fn question(&self, asked: &AcpPermissionRequest) -> (ApprovalQuestion, Vec<PathBuf>) {
+        let known = self.open.get(&asked.tool_call.tool_call_id).cloned().unwrap_or_default();
+        let call = known.with(asked.tool_call.clone());
+        let changes: Vec<&AcpToolContent> =
+            call.content.iter().flatten().filter(|content| content.is_change()).collect();
+        let changed = changes.iter().filter_map(|change| change.path.as_ref()).map(PathBuf::from).collect();
+        let question = ApprovalQuestion {
+            tool: name(&call),
+            paths: paths(&call, &changes),
+            reason: call.title.clone(),
+            risk: risk(call.kind.as_deref()),
+            diff: (!changes.is_empty()).then(|| changes.iter().map(|change| change.to_diff()).collect()),
+            input: call.raw_input,
+        };
+        (question, changed)
+    }
+
+    pub(super) fn denied(&mut self, id: &str) {
+        if self.denied.len() < MAX_OPEN_CALLS {
+            self.denied.insert(id.to_owned());
+        }
+    }
+}
+
+/// The kind of step, which stays the same from one use to the next; what has no kind goes by its title.
+fn name(call: &AcpToolCall) -> String {
+    let kind = call.kind.as_deref().filter(|kind| !matches!(*kind, "other" | ""));
+    kind.or(call.title.as_deref()).unwrap_or("tool").to_owned()
+}
+
+fn risk(kind: Option<&str>) -> ApprovalRisk {
+    match kind {
+        Some("read" | "search" | "think") => ApprovalRisk::Low,
+        // After a switch of modes an agent may ask about less.
+        Some("execute" | "delete" | "switch_mode") => ApprovalRisk::High,
+        _ => ApprovalRisk::Medium,
+    }
+}
+
+/// The places that the agent names, or the files that it would change. A list of none tells nothing.
+fn paths(call: &AcpToolCall, changes: &[&AcpToolContent]) -> Option<Vec<String>> {
+    let mut paths: Vec<String> = call.locations.iter().flatten().map(|location| location.path.clone()).collect();
+    for path in changes.iter().filter_map(|change| change.path.as_ref()) {
+        if !paths.contains(path) {
+            paths.push(path.clone());
+        }
+    }
+    (!paths.is_empty()).then_some(paths)
+}
+
+fn output(call: &AcpToolCall) -> Option<String> {
+    let said = call.content.iter().flatten().filter_map(|content| content.content.clone()?.into_text());
+    let said: Vec<String> = said.collect();
+    if !said.is_empty() {
+        return Some(said.join("\n"));
+    }
+    call.raw_output.as_ref().map(|output| output.parse::<String>().unwrap_or_else(|_| output.get().to_owned()))
+}
+
+/// The agent's own option for an answer, and what a log should know about it.
+pub(super) fn choose(
+    options: &[AcpPermissionOption],
+    answer: &ApprovalAnswer,
+) -> (AcpPermissionResponse, Option<String>) {
+    let (once, always) = match answer {
+        ApprovalAnswer::Allowed => ("allow_once", "allow_always"),
+        ApprovalAnswer::Denied { .. } => ("reject_once", "reject_always"),
+        ApprovalAnswer::Stopped => return (AcpPermissionResponse::cancelled(), None),
+    };
+    let of = |kind: &str| options.iter().find(|option| option.kind == kind);
+    if let Some(option) = of(once) {
+        return (AcpPermissionResponse::selected(option), None);
+    }
+    if let Some(option) = of(always) {
+        let remark = format!("the agent has no answer for this once only; it is told `{}`", option.name);
+        return (AcpPermissionResponse::selected(option), Some(remark));
+    }
+    let remark = format!("the agent offers no answer of the kind {once}; its question is cancelled");
+    (AcpPermissionResponse::cancelled(), Some(remark))
+}
+
+// === impl AcpToolCall ===
+
+impl AcpToolCall {
+    fn with(self, newer: Self) -> Self {
+        Self {
+            tool_call_id: newer.tool_call_id,
+            title: newer.title.or(self.title),
+            kind: newer.kind.or(self.kind),
+            status: newer.status.or(self.status),
+            content: newer.content.or(self.content),
+            locations: newer.locations.or(self.locations),
+            raw_input: newer.raw_input.or(self.raw_input),
+            raw_output: newer.raw_output.or(self.raw_output),
+        }
+    }
+}
+
+// === impl AcpToolContent ===
+
+impl AcpToolContent {
+    fn is_change(&self) -> bool {
+        self.path.is_some() && self.new_text.is_some()
+    }
+
+    fn to_diff(&self) -> String {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        diff(&text(&self.path), &text(&self.old_text), &text(&self.new_text))
+    }
+}
+
+// === impl AcpPermissionResponse ===
+
+impl AcpPermissionResponse {
+    pub(super) const fn cancelled() -> Self {
+        Self { outcome: AcpPermissionOutcome::Cancelled }
+    }
+
+    fn selected(option: &AcpPermissionOption) -> Self {
+        Self { outcome: AcpPermissionOutcome::Selected { option_id: option.option_id.clone() } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::Json;
+
+    use super::*;
+
+    fn call(text: &str) -> AcpToolCall {
+        Json::from_text(text).unwrap().parse().unwrap()
+    }
+
+    fn told(call: Option<ToolCall>) -> Option<String> {
+        call.map(|call| Json::of(&call).get().to_owned())
+    }
+
+    #[test]
+    fn a_call_is_told_when_it_begins_and_when_it_ends() {
+        let mut calls = OpenToolCalls::default();
+        let begun = calls.take(call(r#"{"toolCallId":"c","title":"Write a","kind":"edit","status":"pending"}"#));
+        let expected = r#"{"id":"c","name":"edit","status":"started","title":"Write a"}"#;
+        assert_eq!(told(begun).as_deref(), Some(expected));
+        assert_eq!(told(calls.take(call(r#"{"toolCallId":"c","status":"in_progress","rawInput":{"a":1.0}}"#))), None);
+        let ended = calls.take(call(
+            r#"{"toolCallId":"c","status":"completed","content":[{"type":"content","content":{"type":"text","text":"ok"}}]}"#,
+        ));
+        let expected =
+            r#"{"id":"c","name":"edit","status":"completed","title":"Write a","input":{"a":1.0},"output":"ok"}"#;
+        assert_eq!(told(ended).as_deref(), Some(expected));
+        assert!(calls.open.is_empty());
+    }
+
+    #[test]
+    fn a_call_that_was_not_allowed_did_not_do_its_work() {
+        let mut calls = OpenToolCalls::default();
+        calls.take(call(r#"{"toolCallId":"c","title":"rm","kind":"execute"}"#));
+        calls.denied("c");
+        let ended = calls.take(call(r#"{"toolCallId":"c","status":"completed","rawOutput":"rejected"}"#)).unwrap();
+        assert_eq!((ended.status, ended.output.as_deref()), (ToolStatus::Failed, Some("rejected")));
+    }
+
+    #[test]
+    fn a_question_shows_all_that_is_known() {
+        let mut calls = OpenToolCalls::default();
+        calls.take(call(r#"{"toolCallId":"c","title":"write","kind":"edit","rawInput":{"n":1E2}}"#));
+        let asked = AcpPermissionRequest {
+            tool_call: call(
+                r#"{"toolCallId":"c","title":"Write a.txt","locations":null,
+                    "content":[{"type":"diff","path":"/w/a.txt","oldText":null,"newText":"one\n"}]}"#,
+            ),
+            options: Vec::new(),
+        };
+        let expected = ApprovalQuestion {
+            tool: "edit".to_owned(),
+            input: Some(Json::from_text(r#"{"n":1E2}"#).unwrap()),
+            paths: Some(vec!["/w/a.txt".to_owned()]),
+            reason: Some("Write a.txt".to_owned()),
+            risk: ApprovalRisk::Medium,
+            diff: Some("--- /w/a.txt\n+++ /w/a.txt\n@@ -0,0 +1 @@\n+one\n".to_owned()),
+        };
+        assert_eq!(calls.question(&asked), (expected, vec![PathBuf::from("/w/a.txt")]));
+
+        let foreign = AcpPermissionRequest {
+            tool_call: call(r#"{"toolCallId":"edit-approval-1","kind":"execute","locations":[],"rawInput":null}"#),
+            options: Vec::new(),
+        };
+        let expected = ApprovalQuestion { risk: ApprovalRisk::High, ..ApprovalQuestion::about("execute") };
+        assert_eq!(calls.question(&foreign), (expected, Vec::new()));
+
+        // Who lets it read a file does not let it change that.
+        let read = r#"{"toolCallId":"r","kind":"read","locations":[{"path":"/w/.env"}]}"#;
+        let asked = AcpPermissionRequest { tool_call: call(read), options: Vec::new() };
+        let (question, changes) = calls.question(&asked);
+        assert_eq!((question.paths, changes), (Some(vec!["/w/.env".to_owned()]), Vec::new()));
+    }
+
+    #[test]
+    fn the_answer_is_this_once_wherever_the_agent_has_it() {
+        let option = |kind: &str| AcpPermissionOption {
+            option_id: format!("id-{kind}"),
+            name: kind.to_owned(),
+            kind: kind.to_owned(),
+        };
+        let all = ["allow_always", "allow_once", "reject_always", "reject_once"].map(option);
+        let denied = ApprovalAnswer::Denied { comment: None };
+        let chosen = |kind: &str| AcpPermissionResponse::selected(&option(kind));
+        assert_eq!(choose(&all, &ApprovalAnswer::Allowed), (chosen("allow_once"), None));
+        assert_eq!(choose(&all, &denied), (chosen("reject_once"), None));
+        assert_eq!(choose(&all, &ApprovalAnswer::Stopped), (AcpPermissionResponse::cancelled(), None));
+        let only = [option("allow_always")];
+        let remark = "the agent has no answer for this once only; it is told `allow_always`";
+        assert_eq!(choose(&only, &ApprovalAnswer::Allowed), (chosen("allow_always"), Some(remark.to_owned())));
+        let remark = "the agent offers no answer of the kind reject_once; its question is cancelled";
+        assert_eq!(choose(&only, &denied), (AcpPermissionResponse::cancelled(), Some(remark.to_owned())));
+        let outcome = Json::of(&chosen("allow_once"));
+        assert_eq!(outcome.get(), r#"{"outcome":{"outcome":"selected","optionId":"id-allow_once"}}"#);
+        assert_eq!(Json::of(&AcpPermissionResponse::cancelled()).get(), r#"{"outcome":{"outcome":"cancelled"}}"#);
+    }
+}

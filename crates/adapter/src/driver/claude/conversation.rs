@@ -1,0 +1,368 @@
+//! The conversation with one process of Claude Code, from the first line to the end of its turn.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
+
+use attache_protocol::{Json, Timestamp};
+use futures_util::{
+    StreamExt as _,
+    future::{AbortHandle, Abortable, BoxFuture},
+    stream::FuturesUnordered,
+};
+
+use super::{
+    message::{
+        self, ClaudeApiRetry, ClaudeAssistantMessage, ClaudeBlock, ClaudeDelta, ClaudeInit, ClaudeMessage,
+        ClaudeRateLimit, ClaudeToolRequest, ClaudeToolResult, TokenTally,
+    },
+    permission::{self, ClaudePermissionResult, FileBefore},
+    request::ClaudeInputLine,
+    turn_result::{ClaudeTurnResult, SIGN_IN},
+};
+use crate::{
+    DriverRun,
+    attachment::Attachment,
+    host::{
+        HostLines, HostTurn, HostUsage, HostWriter, KeyedAnswer, TOOLS_SERVER, TurnVerdict,
+        lines::HostLine as Heard,
+        paths::ConfinedFolder,
+        turn::{ToolCall, ToolStatus},
+    },
+};
+
+pub(super) struct ClaudeConversation<'a> {
+    turn: &'a mut HostTurn,
+    job: &'a DriverRun,
+    speaker: HostWriter,
+    lines: HostLines,
+    questions: FuturesUnordered<Abortable<BoxFuture<'static, KeyedAnswer<String>>>>,
+    /// What is asked about, by the program's name for the question, until it is answered.
+    open: BTreeMap<String, (Json, AbortHandle)>,
+    /// The uses of tools that people were asked about.
+    asked: BTreeSet<String>,
+    tally: TokenTally,
+    /// Whether the text or thought that comes whole next was heard in pieces already.
+    has_streamed_text: bool,
+    has_streamed_thought: bool,
+    /// Names of the tools in use.
+    in_use: BTreeMap<String, String>,
+    completed: u64,
+    /// How much was completed when a use of a tool failed.
+    failed_after: BTreeMap<String, u64>,
+    /// When its account may be used again.
+    resets_at: Option<Timestamp>,
+    unreadable: Option<String>,
+    session: String,
+    is_session_lost: bool,
+}
+
+/// Why the talk is over.
+enum ClaudeConversationEnd {
+    /// The program said so, or is gone.
+    ByHost(TurnVerdict),
+    /// We have had enough.
+    ByUs(TurnVerdict),
+}
+
+/// How long the program gets to answer an interrupt.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(700);
+
+/// After so many attempts the model has not just renewed a key.
+const MAX_AUTH_RETRIES: u64 = 3;
+
+// === impl ClaudeConversation ===
+
+impl<'a> ClaudeConversation<'a> {
+    pub(super) fn begin(turn: &'a mut HostTurn, job: &'a DriverRun, speaker: HostWriter, lines: HostLines) -> Self {
+        Self {
+            turn,
+            job,
+            speaker,
+            lines,
+            questions: FuturesUnordered::new(),
+            open: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            tally: TokenTally::default(),
+            has_streamed_text: false,
+            has_streamed_thought: false,
+            in_use: BTreeMap::new(),
+            completed: 0,
+            failed_after: BTreeMap::new(),
+            resets_at: None,
+            unreadable: None,
+            session: String::new(),
+            is_session_lost: false,
+        }
+    }
+
+    pub(super) async fn converse(&mut self, system: Option<&str>, task: &str, attached: &[Attachment]) -> TurnVerdict {
+        self.speaker.write(&ClaudeInputLine::initialize(system)).await;
+        self.speaker.write(&ClaudeInputLine::task(task, attached)).await;
+        loop {
+            let end = tokio::select! {
+                biased;
+                () = self.job.stop.cancelled() => Some(ClaudeConversationEnd::ByUs(TurnVerdict::Stopped)),
+                Some(answered) = self.questions.next() => {
+                    if let Ok(answered) = answered {
+                        self.answer(&answered).await;
+                    }
+                    None
+                }
+                line = self.lines.next() => match line {
+                    Some(line) => self.on_message(line).await,
+                    None => Some(ClaudeConversationEnd::ByHost(self.verdict_of_broken_stream())),
+                },
+            };
+            match end {
+                None => {}
+                Some(ClaudeConversationEnd::ByHost(verdict)) => return verdict,
+                Some(ClaudeConversationEnd::ByUs(verdict)) => {
+                    self.interrupt().await;
+                    return verdict;
+                }
+            }
+        }
+    }
+
+    /// Only the first line, and the answer to it.
+    pub(super) async fn initialize(&mut self) -> TurnVerdict {
+        self.speaker.write(&ClaudeInputLine::initialize(None)).await;
+        loop {
+            match self.lines.next().await {
+                None => return self.verdict_of_broken_stream(),
+                Some(Heard::TooLong) => {}
+                Some(Heard::Whole(line)) => match message::read(&line) {
+                    Ok(ClaudeMessage::Answer { error: None }) => return TurnVerdict::Done { text: None },
+                    Ok(ClaudeMessage::Answer { error: Some(message) }) => return TurnVerdict::Failed { message },
+                    Ok(ClaudeMessage::Ended(ending)) => return ending.verdict(),
+                    Ok(_) | Err(_) => {}
+                },
+            }
+        }
+    }
+
+    /// Its name for the conversation, whether that was lost, and what it may still say. Its input closes here.
+    pub(super) fn into_parts(self) -> (String, bool, HostLines) {
+        (self.session, self.is_session_lost, self.lines)
+    }
+
+    /// It is told to stop, and its last words are heard for what the run has used.
+    async fn interrupt(&mut self) {
+        let last_words = async {
+            self.speaker.write(&ClaudeInputLine::interrupt()).await;
+            while let Some(line) = self.lines.next().await {
+                if let Heard::Whole(line) = line
+                    && let Ok(ClaudeMessage::Ended(ending)) = message::read(&line)
+                {
+                    return Some(ending);
+                }
+            }
+            None
+        };
+        if let Ok(Some(ending)) = tokio::time::timeout(INTERRUPT_TIMEOUT, last_words).await {
+            self.session.clone_from(&ending.session_id);
+            let _over_or_not = self.turn.set_usage(ending.usage());
+        }
+    }
+
+    async fn on_message(&mut self, line: Heard) -> Option<ClaudeConversationEnd> {
+        let message = match &line {
+            Heard::Whole(line) => message::read(line).map_err(|error| {
+                let start = &line[..line.floor_char_boundary(200)];
+                format!("`{start}` ({error})")
+            }),
+            Heard::TooLong => Err("a line that is too long".to_owned()),
+        };
+        match message {
+            Err(message) if matches!(&line, Heard::Whole(line) if message::is_end(line)) => {
+                return Some(ClaudeConversationEnd::ByHost(TurnVerdict::Unreadable { message }));
+            }
+            Err(what) => {
+                self.turn.log("warning", format!("a line was passed over that cannot be read: {what}"));
+                self.unreadable.get_or_insert(what);
+            }
+            Ok(ClaudeMessage::Init(init)) => self.on_init(init),
+            Ok(ClaudeMessage::Retry(retry)) => return self.retried(&retry),
+            Ok(ClaudeMessage::Limit(limit)) => self.limited(&limit),
+            Ok(ClaudeMessage::Delta { within, piece }) => return self.on_delta(within, piece),
+            Ok(ClaudeMessage::Assistant(assistant)) => return self.on_assistant(assistant),
+            Ok(ClaudeMessage::Results(results)) => results.into_iter().for_each(|result| self.tool_ended(result)),
+            Ok(ClaudeMessage::Ask { id, ask }) => self.ask(id, ask).await,
+            Ok(ClaudeMessage::Unknown { id }) => self.speaker.write(&ClaudeInputLine::not_known(&id)).await,
+            Ok(ClaudeMessage::Withdrawn { id }) => {
+                if let Some((_, question)) = self.open.remove(&id) {
+                    question.abort();
+                }
+            }
+            Ok(ClaudeMessage::Answer { error: Some(message) }) => {
+                return Some(ClaudeConversationEnd::ByUs(TurnVerdict::Failed { message }));
+            }
+            Ok(ClaudeMessage::Ended(ending)) => return Some(ClaudeConversationEnd::ByHost(self.ended(&ending))),
+            Ok(ClaudeMessage::Answer { error: None } | ClaudeMessage::Other) => {}
+        }
+        None
+    }
+
+    fn on_init(&mut self, init: ClaudeInit) {
+        self.session = init.session_id;
+        self.turn.working();
+        for server in init.mcp_servers.iter().filter(|server| server.name == TOOLS_SERVER && server.status == "failed")
+        {
+            let name = &server.name;
+            self.turn.log("warning", format!("the tools of `{name}` cannot be reached: the run goes on without them"));
+        }
+        if init.tools.is_empty() {
+            self.turn.log("info", "no tools are left for this run");
+        }
+    }
+
+    fn retried(&mut self, retry: &ClaudeApiRetry) -> Option<ClaudeConversationEnd> {
+        let why = match (retry.error_status, retry.error.as_str()) {
+            (Some(status), "" | "unknown") => format!("HTTP {status}"),
+            (Some(status), error) => format!("HTTP {status}, {error}"),
+            (None, _) => "no answer".to_owned(),
+        };
+        self.turn.retry(retry.attempt, retry.max_retries, &why);
+        // It would go on for minutes, in vain.
+        let shut_out = matches!(retry.error_status, Some(401 | 403)) && retry.attempt >= MAX_AUTH_RETRIES;
+        shut_out.then(|| ClaudeConversationEnd::ByUs(TurnVerdict::SignIn { message: format!("{SIGN_IN} ({why})") }))
+    }
+
+    fn limited(&mut self, limit: &ClaudeRateLimit) {
+        if let Some(warning) = limit.warning() {
+            self.turn.note(warning);
+        }
+        if limit.status == "rejected" {
+            self.resets_at = limit.resets_at().or(self.resets_at);
+        }
+    }
+
+    fn on_delta(&mut self, within: Option<String>, piece: ClaudeDelta) -> Option<ClaudeConversationEnd> {
+        match piece {
+            ClaudeDelta::Begins { id, usage } => {
+                self.tally.begins(within, id, usage);
+                return self.counted();
+            }
+            ClaudeDelta::Used(usage) => {
+                self.tally.goes_on(&within, usage);
+                return self.counted();
+            }
+            // What other agents say on the way is not the answer.
+            _ if within.is_some() => {}
+            ClaudeDelta::Text => self.turn.next_message(),
+            ClaudeDelta::Said(text) => {
+                self.has_streamed_text = true;
+                self.turn.push_text(&text);
+            }
+            ClaudeDelta::Thought(thought) => {
+                self.has_streamed_thought = true;
+                self.turn.push_thought(&thought);
+            }
+            ClaudeDelta::Other => {}
+        }
+        None
+    }
+
+    fn on_assistant(&mut self, assistant: ClaudeAssistantMessage) -> Option<ClaudeConversationEnd> {
+        let is_answer = assistant.within.is_none() && !assistant.is_error;
+        for block in assistant.blocks {
+            match block {
+                ClaudeBlock::Text(text) if is_answer && !std::mem::take(&mut self.has_streamed_text) => {
+                    self.turn.next_message();
+                    self.turn.push_text(&text);
+                }
+                ClaudeBlock::Thought(thought) if is_answer && !std::mem::take(&mut self.has_streamed_thought) => {
+                    self.turn.push_thought(&thought);
+                }
+                ClaudeBlock::Tool { id, name, input } => self.on_tool_start(id, name, input),
+                ClaudeBlock::Text(_) | ClaudeBlock::Thought(_) | ClaudeBlock::Other => {}
+            }
+        }
+        self.tally.count(&assistant.id, assistant.usage);
+        self.counted()
+    }
+
+    fn counted(&mut self) -> Option<ClaudeConversationEnd> {
+        let (input, output) = self.tally.total();
+        let usage = HostUsage::of_tokens(input, output);
+        if !self.turn.set_usage(usage) {
+            return None;
+        }
+        let message = self.turn.budget().exceeded_by(&usage).unwrap_or_default();
+        Some(ClaudeConversationEnd::ByUs(TurnVerdict::OverBudget { message }))
+    }
+
+    fn on_tool_start(&mut self, id: String, name: String, input: Json) {
+        self.in_use.insert(id.clone(), name.clone());
+        let title = permission::title(&name, &input);
+        self.turn.tool(ToolCall { id, name, status: ToolStatus::Started, title, input: Some(input), output: None });
+    }
+
+    fn tool_ended(&mut self, result: ClaudeToolResult) {
+        let Some(name) = self.in_use.remove(&result.id) else { return };
+        let status = if result.failed { ToolStatus::Failed } else { ToolStatus::Completed };
+        if result.failed {
+            self.failed_after.insert(result.id.clone(), self.completed);
+        } else {
+            self.completed += 1;
+        }
+        let output = Some(result.text);
+        self.turn.tool(ToolCall { id: result.id, name, status, title: None, input: None, output });
+    }
+
+    async fn ask(&mut self, id: String, ask: ClaudeToolRequest) {
+        let present = match permission::changes(&ask) {
+            Some(path) => present(&self.job.cwd, path).await,
+            None => FileBefore::Unknown,
+        };
+        let question = self.turn.ask(id.clone(), &permission::question(&ask, &present));
+        let (handle, registration) = AbortHandle::new_pair();
+        self.questions.push(Abortable::new(question, registration));
+        self.open.insert(id, (ask.input, handle));
+        self.asked.insert(ask.tool_use_id);
+    }
+
+    async fn answer(&mut self, answered: &KeyedAnswer<String>) {
+        let Some((input, _)) = self.open.remove(&answered.key) else { return };
+        self.turn.answered(answered);
+        if let Some(behavior) = ClaudePermissionResult::of(&answered.answer, &input) {
+            self.speaker.write(&ClaudeInputLine::answer(&answered.key, behavior)).await;
+        }
+    }
+
+    fn ended(&mut self, ending: &ClaudeTurnResult) -> TurnVerdict {
+        self.session.clone_from(&ending.session_id);
+        self.is_session_lost = ending.is_session_lost();
+        let _over_or_not = self.turn.set_usage(ending.usage());
+        for denial in &ending.permission_denials {
+            // What it refused by its own rules counts like a no of people, unless it got on afterwards.
+            let got_on = self.failed_after.get(&denial.tool_use_id).is_some_and(|before| self.completed > *before);
+            if !got_on && !self.asked.contains(&denial.tool_use_id) {
+                let step = denial.tool_input.as_ref().and_then(|input| permission::title(&denial.tool_name, input));
+                self.turn.refused_by_host(step.unwrap_or_else(|| denial.tool_name.clone()));
+            }
+        }
+        match ending.verdict() {
+            TurnVerdict::UsageLimit { message, .. } => TurnVerdict::UsageLimit { message, resets_at: self.resets_at },
+            verdict => verdict,
+        }
+    }
+
+    fn verdict_of_broken_stream(&mut self) -> TurnVerdict {
+        self.unreadable.take().map_or(TurnVerdict::Vanished, |message| TurnVerdict::Unreadable { message })
+    }
+}
+
+/// What a file below the run's folder holds now.
+async fn present(folder: &Path, path: String) -> FileBefore {
+    let folder = folder.to_owned();
+    let read = tokio::task::spawn_blocking(move || ConfinedFolder::open(&folder)?.read(Path::new(&path)));
+    match read.await {
+        Ok(Ok(text)) => FileBefore::Text(text),
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => FileBefore::Absent,
+        Ok(Err(_)) | Err(_) => FileBefore::Unknown,
+    }
+}

@@ -1,0 +1,418 @@
+//! One run's talk with Codex: from the greeting to the end of its turn.
+//!
+//! Everything comes in over one pipe and is taken in its order. Nothing here waits for a person: their answers come in
+//! beside Codex's messages.
+
+use std::{collections::HashMap, path::Path, time::Duration};
+
+use attache_protocol::{Json, Timestamp};
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    approval::{CodexApprovalRequest, CodexReplyForm, CodexSteps},
+    item::{ItemPhase, tool_call},
+    message::{
+        CodexAccountRead, CodexApprovalPolicy, CodexDelta, CodexErrorEvent, CodexInitialize, CodexInitialized,
+        CodexInput, CodexInterrupt, CodexItem, CodexItemEvent, CodexMcpServerStatus, CodexOpenThread,
+        CodexRateLimitsEvent, CodexRawEvent, CodexStartTurn, CodexSteerTurn, CodexThreadOpened, CodexTokens,
+        CodexTurnEnd, CodexTurnEvent, CodexTurnStarted, CodexUsageEvent,
+    },
+    settings,
+    turn_result::{self, TurnActivity as Said},
+};
+use crate::{
+    SandboxLimit,
+    attachment::Attachment,
+    host::{
+        ApprovalAnswer, HostLines, HostProcess, HostTurn, HostWriter, KeyedAnswer, TurnVerdict,
+        lines::HostLine,
+        outage,
+        rpc::{self, HostRpc, HostRpcMessage, excerpt, understood},
+        turn::ToolStatus,
+    },
+};
+
+#[derive(Debug)]
+pub(super) struct CodexConversation<'a> {
+    lines: HostLines,
+    rpc: HostRpc,
+    turn: HostTurn,
+    cwd: &'a Path,
+    limits: &'a [SandboxLimit],
+    steps: CodexSteps,
+    /// What people are asked now.
+    questions: FuturesUnordered<BoxFuture<'static, KeyedAnswer<(Json, CodexReplyForm)>>>,
+    thread: Option<String>,
+    /// Codex's name for the turn that it works on.
+    at_work: Option<String>,
+    ended: Option<CodexTurnEnd>,
+    /// The message that is being streamed.
+    streamed: Option<String>,
+    said: Said,
+    /// Why commands cannot run, as long as none did.
+    trouble: Option<String>,
+    /// When its account may be used again.
+    resets_at: Option<Timestamp>,
+    /// What each thread has used: Codex may start helpers with threads of their own.
+    threads: HashMap<String, CodexTokens>,
+    /// What this thread had used before this run.
+    before: CodexTokens,
+    is_halting: bool,
+}
+
+/// What a thread is opened with. Its configuration holds a secret, and so it has no way to be printed.
+pub(super) struct ThreadOptions<'a> {
+    pub(super) cwd: &'a str,
+    pub(super) instructions: Option<String>,
+    pub(super) config: Json,
+    pub(super) keeping: ThreadPersistence<'a>,
+}
+
+/// What Codex writes down about a thread.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ThreadPersistence<'a> {
+    Nothing,
+    /// It goes on with this thread, or begins one.
+    Thread(Option<&'a str>),
+}
+
+/// How long Codex may take to start. It needs a second, and more on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a turn may take to end after it was interrupted.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(700);
+
+// === impl CodexConversation ===
+
+impl<'a> CodexConversation<'a> {
+    pub(super) fn with(process: &mut HostProcess, turn: HostTurn, cwd: &'a Path, limits: &'a [SandboxLimit]) -> Self {
+        Self {
+            lines: HostLines::of(process.stdout()),
+            rpc: HostRpc::new(HostWriter::to(process.stdin())),
+            turn,
+            cwd,
+            limits,
+            steps: CodexSteps::default(),
+            questions: FuturesUnordered::new(),
+            thread: None,
+            at_work: None,
+            ended: None,
+            streamed: None,
+            said: Said::Nothing,
+            trouble: None,
+            resets_at: None,
+            threads: HashMap::new(),
+            before: CodexTokens::default(),
+            is_halting: false,
+        }
+    }
+
+    pub(super) fn log(&self, level: &str, message: impl Into<String>) {
+        self.turn.log(level, message);
+    }
+
+    /// The greeting; it tells where Codex keeps its things.
+    pub(super) async fn initialize(&mut self) -> Result<Option<String>, TurnVerdict> {
+        let home: CodexInitialized = self.request("initialize", &CodexInitialize::this_client()).await?;
+        self.rpc.notify("initialized", &Json::empty_object()).await;
+        let number = self.rpc.ask("account/read", &Json::empty_object()).await;
+        // One that does not know the question may still be logged in.
+        let account = self.answer_to(number).await?.ok().and_then(|answer| answer.parse::<CodexAccountRead>().ok());
+        match account {
+            Some(CodexAccountRead { account: None, requires_openai_auth: true }) => Err(turn_result::not_logged_in("")),
+            _ => Ok(home.codex_home),
+        }
+    }
+
+    /// Opens a thread, and tells its name.
+    pub(super) async fn open(&mut self, opening: &ThreadOptions<'_>) -> Result<String, TurnVerdict> {
+        let is_confined = settings::is_confined(self.limits);
+        let mut open = CodexOpenThread {
+            thread_id: None,
+            cwd: opening.cwd,
+            approval_policy: if is_confined {
+                CodexApprovalPolicy::WITHIN_LIMITS
+            } else {
+                CodexApprovalPolicy::Asking("untrusted")
+            },
+            approvals_reviewer: "user",
+            sandbox: (!is_confined).then_some("workspace-write"),
+            developer_instructions: opening.instructions.as_deref(),
+            config: &opening.config,
+            ephemeral: None,
+            experimental_raw_events: None,
+        };
+        if let ThreadPersistence::Thread(Some(earlier)) = opening.keeping {
+            open.thread_id = Some(earlier);
+            let number = self.rpc.ask("thread/resume", &open).await;
+            match self.within_start_timeout(number).await? {
+                Ok(opened) => return self.opened(understood(&opened)?),
+                Err(error) => self.log("info", format!("Codex has forgotten this conversation: {}", error.text())),
+            }
+        }
+        open.thread_id = None;
+        open.ephemeral = matches!(opening.keeping, ThreadPersistence::Nothing).then_some(true);
+        open.experimental_raw_events = Some(true);
+        let opened = self.request("thread/start", &open).await?;
+        self.opened(opened)
+    }
+
+    fn opened(&mut self, opened: CodexThreadOpened) -> Result<String, TurnVerdict> {
+        let profile = opened.active_permission_profile.map(|profile| profile.id);
+        if settings::is_confined(self.limits) && profile.as_deref() != Some(settings::PROFILE) {
+            let message = "it did not take the limits of the run, so nothing was done".to_owned();
+            return Err(TurnVerdict::Refused { message });
+        }
+        self.thread = Some(opened.thread.id.clone());
+        Ok(opened.thread.id)
+    }
+
+    /// Has Codex do the task.
+    pub(super) async fn work(
+        &mut self,
+        thread: &str,
+        task: &str,
+        images: &[Attachment],
+    ) -> Result<TurnVerdict, TurnVerdict> {
+        self.turn.working();
+        let images = images.iter().filter_map(|image| {
+            Some(CodexInput::Image { url: format!("data:{};base64,{}", image.kind(), image.base64()?) })
+        });
+        let input = [CodexInput::Text { text: task }].into_iter().chain(images).collect();
+        let number = self.rpc.ask("turn/start", &CodexStartTurn { thread_id: thread, input }).await;
+        match self.answer_to(number).await? {
+            Ok(started) => self.at_work = Some(understood::<CodexTurnStarted>(&started)?.turn.id),
+            Err(error) => return Err(failure(&error)),
+        }
+        while self.ended.is_none() {
+            self.step().await?;
+        }
+        self.at_work = None;
+        let said = if self.turn.was_denied() { Said::Something } else { self.said };
+        let verdict = self.ended.as_ref().map_or(TurnVerdict::Vanished, |ended| turn_result::verdict(ended, said));
+        Ok(match (verdict, self.trouble.take()) {
+            (TurnVerdict::Done { .. }, Some(trouble)) => turn_result::without_sandbox(&trouble),
+            (TurnVerdict::UsageLimit { message, .. }, _) => {
+                TurnVerdict::UsageLimit { message, resets_at: self.resets_at }
+            }
+            (verdict, _) => verdict,
+        })
+    }
+
+    async fn request<T: DeserializeOwned>(&mut self, method: &str, params: &impl Serialize) -> Result<T, TurnVerdict> {
+        let number = self.rpc.ask(method, params).await;
+        understood(&self.within_start_timeout(number).await?.map_err(|error| failure(&error))?)
+    }
+
+    async fn within_start_timeout(&mut self, number: u64) -> Result<Result<Json, rpc::Error>, TurnVerdict> {
+        let late =
+            || TurnVerdict::Failed { message: format!("it did not start within {} seconds", START_TIMEOUT.as_secs()) };
+        tokio::time::timeout(START_TIMEOUT, self.answer_to(number)).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Hears Codex out until it answers this.
+    async fn answer_to(&mut self, wanted: u64) -> Result<Result<Json, rpc::Error>, TurnVerdict> {
+        loop {
+            if let Some((_, result)) = self.step().await?.filter(|(id, _)| *id == wanted) {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// Takes what comes next: an answer of people, or a message of Codex. Its answers are handed on.
+    async fn step(&mut self) -> Result<Option<(u64, Result<Json, rpc::Error>)>, TurnVerdict> {
+        tokio::select! {
+            biased;
+            Some(answered) = self.questions.next() => {
+                self.send_answer(answered).await;
+                Ok(None)
+            }
+            line = self.lines.next() => match read(line)? {
+                HostRpcMessage::Response { id, result } => Ok(Some((id, result))),
+                HostRpcMessage::Request { id, method, params } => {
+                    self.on_approval_request(id, &method, &params).await;
+                    Ok(None)
+                }
+                HostRpcMessage::Notification { method, params } => self.on_notification(&method, &params).map(|()| None),
+            },
+        }
+    }
+
+    /// What cannot be read is not for us: a newer Codex tells more.
+    fn on_notification(&mut self, method: &str, params: &Json) -> Result<(), TurnVerdict> {
+        match method {
+            "item/agentMessage/delta" => self.on_text_delta(params),
+            "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta" => {
+                if let Ok(CodexDelta { thread_id, delta, .. }) = params.parse()
+                    && self.is_own(&thread_id)
+                {
+                    self.turn.push_thought(&delta);
+                }
+            }
+            "item/started" => self.item(params, ItemPhase::Started),
+            "item/completed" => self.item(params, ItemPhase::Completed),
+            "rawResponseItem/completed" => {
+                if let Ok(CodexRawEvent { item }) = params.parse() {
+                    self.steps.note_raw(item);
+                }
+            }
+            "thread/tokenUsage/updated" => return self.on_usage(params),
+            "error" => {
+                if let Ok(CodexErrorEvent { error, will_retry: true }) = params.parse() {
+                    let why = error.additional_details.unwrap_or_else(|| error.message.clone());
+                    let (attempt, most) = turn_result::attempt(&error.message).unzip();
+                    self.turn.retry(attempt.unwrap_or(1), most, &why);
+                }
+            }
+            "account/rateLimits/updated" => {
+                if let Ok(CodexRateLimitsEvent { rate_limits }) = params.parse() {
+                    if let Some(warning) = rate_limits.warning() {
+                        self.turn.note(warning);
+                    }
+                    self.resets_at = rate_limits.resets_at().or(self.resets_at);
+                }
+            }
+            "mcpServer/startupStatus/updated" => {
+                if let Ok(CodexMcpServerStatus { name, status, error: Some(error) }) = params.parse()
+                    && status == "failed"
+                {
+                    self.log("warning", format!("the tools of `{name}` are not there: {error}"));
+                }
+            }
+            "turn/completed" => {
+                // Left alone it would wait for the next turn, and nobody would hear of this one's end.
+                let CodexTurnEvent { thread_id, turn } = understood(params)?;
+                if self.is_own(&thread_id) {
+                    self.ended = Some(turn);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn is_own(&self, thread: &str) -> bool {
+        self.thread.as_deref() == Some(thread)
+    }
+
+    fn on_text_delta(&mut self, params: &Json) {
+        let Ok(CodexDelta { thread_id, item_id, delta }) = params.parse() else { return };
+        if !self.is_own(&thread_id) {
+            return;
+        }
+        if self.streamed.as_ref() != Some(&item_id) {
+            self.turn.next_message();
+            self.streamed = Some(item_id);
+        }
+        self.said = Said::Something;
+        self.turn.push_text(&delta);
+    }
+
+    fn item(&mut self, params: &Json, moment: ItemPhase) {
+        let Ok(CodexItemEvent { thread_id, item }) = params.parse() else { return };
+        self.steps.note(&item);
+        if let Some(call) = tool_call(&item, moment) {
+            self.said = Said::Something;
+            match turn_result::sandbox_failure(&item) {
+                Some(trouble) => self.trouble = Some(trouble.to_owned()),
+                None if call.status == ToolStatus::Completed => self.trouble = None,
+                None => {}
+            }
+            self.turn.tool(call);
+        }
+        if let (ItemPhase::Completed, CodexItem { id, text: Some(text), .. }) = (moment, &item)
+            && item.kind == "agentMessage"
+            && self.is_own(&thread_id)
+            && self.streamed.as_ref() != Some(id)
+        {
+            self.said = Said::Something;
+            self.turn.next_message();
+            self.turn.push_text(text);
+        }
+    }
+
+    fn on_usage(&mut self, params: &Json) -> Result<(), TurnVerdict> {
+        let Ok(used) = params.parse::<CodexUsageEvent>() else { return Ok(()) };
+        if self.at_work.is_none() {
+            // Told when an earlier thread is taken up.
+            self.before = used.total();
+            return Ok(());
+        }
+        let total = used.total();
+        self.threads.insert(used.thread_id, total);
+        let spent = self.turn.set_usage(CodexTokens::used(self.threads.values().copied(), self.before));
+        if spent && !self.is_halting {
+            return Err(TurnVerdict::OverBudget { message: self.turn.exceeded().unwrap_or_default() });
+        }
+        Ok(())
+    }
+
+    async fn on_approval_request(&mut self, id: Json, method: &str, params: &Json) {
+        let Some(asked) = self.steps.approval_request(method, params, self.cwd, self.limits) else {
+            self.log("info", format!("Codex asked for `{method}`, which is not offered here"));
+            return self.rpc.refuse(&id, &rpc::Error::unknown(method)).await;
+        };
+        let CodexApprovalRequest { question, form: manner, forbidden } = asked;
+        if let Some(why) = forbidden {
+            let step = question.step();
+            self.log("warning", format!("not allowed: {step}: {why}"));
+            self.turn.refused_by_host(format!("{step} ({why})"));
+            return self.rpc.answer(&id, &manner.reply(&ApprovalAnswer::Denied { comment: None })).await;
+        }
+        if self.is_halting {
+            return self.rpc.answer(&id, &manner.reply(&ApprovalAnswer::Stopped)).await;
+        }
+        self.questions.push(self.turn.ask((id, manner), &question));
+    }
+
+    /// People have answered.
+    async fn send_answer(&mut self, answered: KeyedAnswer<(Json, CodexReplyForm)>) {
+        self.turn.answered(&answered);
+        let KeyedAnswer { key: (id, manner), answer, step } = answered;
+        self.rpc.answer(&id, &manner.reply(&answer)).await;
+        // An answer of Codex's has no place for words.
+        if let (ApprovalAnswer::Denied { comment: Some(comment) }, Some(thread), Some(turn)) =
+            (answer, self.thread.clone(), self.at_work.clone())
+        {
+            let text = format!("The person who was asked does not allow this ({step}). They said: {comment}");
+            let input = vec![CodexInput::Text { text: &text }];
+            self.rpc.ask("turn/steer", &CodexSteerTurn { thread_id: &thread, expected_turn_id: &turn, input }).await;
+        }
+    }
+
+    /// Interrupts the turn, and waits a little for its end.
+    pub(super) async fn interrupt_turn(&mut self) {
+        self.is_halting = true;
+        // What people were asked is withdrawn with this; Codex forgets its questions with the turn.
+        self.questions = FuturesUnordered::new();
+        let farewell = async {
+            if let (Some(thread), Some(turn)) = (self.thread.clone(), self.at_work.clone()) {
+                self.rpc.ask("turn/interrupt", &CodexInterrupt { thread_id: &thread, turn_id: &turn }).await;
+                while self.ended.is_none() && self.step().await.is_ok() {}
+            }
+        };
+        let _ = tokio::time::timeout(INTERRUPT_TIMEOUT, farewell).await;
+    }
+
+    /// Closes Codex's input.
+    pub(super) fn close(self) -> HostTurn {
+        self.turn
+    }
+}
+
+/// Codex writes nothing but messages to its standard output.
+fn read(line: Option<HostLine>) -> Result<HostRpcMessage, TurnVerdict> {
+    match line {
+        None => Err(TurnVerdict::Vanished),
+        Some(HostLine::TooLong) => Err(TurnVerdict::Unreadable { message: "a message of many megabytes".to_owned() }),
+        Some(HostLine::Whole(line)) => {
+            HostRpcMessage::read(&line).ok_or_else(|| TurnVerdict::Unreadable { message: excerpt(&line).to_owned() })
+        }
+    }
+}
+
+fn failure(error: &rpc::Error) -> TurnVerdict {
+    let message = error.text();
+    outage::verdict(&message, message.clone())
+}

@@ -1,0 +1,200 @@
+//! A remote that wants more than it was lent: secrets, code that runs on the host, the keys and folders of other leases.
+
+use std::{fs, path::Path, process::Command};
+
+use super::world::{DelegationWorld, FolderRoute};
+
+fn git(dir: &Path, args: &[&str]) -> (bool, String) {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(dir).args(["-c", "user.name=Ann", "-c", "user.email=ann@localhost"]).args(args);
+    git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_EDITOR", "true");
+    let output = git.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[track_caller]
+fn git_does(dir: &Path, args: &[&str]) -> String {
+    let (ok, text) = git(dir, args);
+    assert!(ok, "git {args:?}: {text}");
+    text.trim().to_owned()
+}
+
+fn repository(world: &DelegationWorld) {
+    git_does(&world.folder, &["init", "--quiet", "--initial-branch=main"]);
+    world.write("file.txt", "first\n");
+    git_does(&world.folder, &["add", "."]);
+    git_does(&world.folder, &["commit", "--quiet", "-m", "first"]);
+}
+
+#[track_caller]
+fn summary(ended: &serde_json::Value) -> String {
+    assert_eq!(ended["status"], "completed", "{ended:#}");
+    ended["result"]["final_summary"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn secrets_are_not_shown_and_settings_are_shown_without_their_tokens() {
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    repository(&world);
+    git_does(&world.folder, &["remote", "add", "origin", "https://ann:SECRET@example.org/x.git"]);
+    git_does(&world.folder, &["config", "http.https://example.org/.extraheader", "AUTHORIZATION: basic SECRET"]);
+    world.write(".npmrc", "registry=https://r.example/\n//r.example/:_authToken=SECRET\n");
+    world.write(".yarnrc.yml", "nodeLinker: node-modules\nnpmAuthToken: SECRET\n");
+    for secret in [
+        ".a2a/runtime.json",
+        ".a2a/adapters/127.0.0.1:1.secret",
+        "state/hub.db",
+        ".gemini/oauth_creds.json",
+        ".config/google-chrome/Default/Login Data",
+        ".local/share/keyrings/login.keyring",
+        ".kaggle/kaggle.json",
+        ".huggingface/token",
+        ".local/share/fish/fish_history",
+        "infra/prod.tfvars.json",
+        "serviceAccountKey.json",
+        "server.pem.bak",
+        "auth.json",
+    ] {
+        world.write(secret, "SECRET\n");
+    }
+    let script = "grep -rs SECRET . | cat; find . -path ./.git -prune -o -type f -print; cat .npmrc .yarnrc.yml; git remote -v; \
+                  ln .npmrc x; mv .npmrc y; cp .npmrc z; ln .git/config w; mv .git/logs/HEAD v; cat x y v w z; \
+                  echo '//r.example/:_authToken=mine' > .npmrc; true";
+    let said = summary(&world.delegate(&[], script));
+    assert!(!said.contains("SECRET"), "{said}");
+    for shown in
+        ["registry=https://r.example/", ":_authToken=******", "nodeLinker: node-modules", "npmAuthToken: ******"]
+    {
+        assert!(said.contains(shown), "{shown}: {said}");
+    }
+    assert!(said.contains("@example.org/x.git"), "{said}");
+    // And nothing of it was overwritten by what was shown.
+    assert!(world.read(".npmrc").contains("_authToken=SECRET"), "{}", world.read(".npmrc"));
+    assert!(world.read(".git/config").contains("ann:SECRET@"));
+    // Not even by way of the commits that are made of what was there before.
+    let all = git_does(&world.folder, &["rev-list", "--all", "--objects", "--no-object-names"]);
+    for object in all.lines().filter(|object| git_does(&world.folder, &["cat-file", "-t", object]) == "blob") {
+        assert!(!git(&world.folder, &["cat-file", "-p", object]).1.contains("SECRET"), "{object}");
+    }
+}
+
+#[test]
+fn a_home_of_ours_is_not_lent_wherever_it_is() {
+    let Some(mut world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    let url = world.agent_url();
+    let refused = |world: &DelegationWorld, folder: &Path| {
+        world.lend(&["allow", "--folder", folder.to_str().unwrap()]).succeeds();
+        let ran = world.host.attache(&["delegate", folder.to_str().unwrap(), "--to", &url, "--background", "true"]);
+        assert!(ran.status != Some(0), "{} was lent", folder.display());
+        assert!(ran.stderr.contains("cannot be lent"), "{}", ran.stderr);
+    };
+    let home = world.host.a2a();
+    fs::create_dir_all(home.join("adapters")).unwrap();
+    refused(&world, &home);
+    refused(&world, &home.join("adapters"));
+    // The data of a hub that another program keeps elsewhere.
+    let elsewhere = world.host.path().join("src/data");
+    fs::create_dir_all(elsewhere.join("blobs")).unwrap();
+    fs::write(elsewhere.join("hub.db"), "").unwrap();
+    refused(&world, &elsewhere);
+    refused(&world, &elsewhere.join("blobs"));
+    // Under another name, inside of what is lent.
+    world.daemon.take().unwrap().terminate();
+    let state = world.folder.join("state of mine");
+    fs::create_dir_all(state.join("adapters")).unwrap();
+    fs::write(state.join("runtime.json"), "SECRET").unwrap();
+    world.host.set("A2A_HOME", state.to_str().unwrap());
+    world.start_daemon();
+    let said =
+        summary(&world.delegate(&[], "ls -A; cat 'state of mine/runtime.json' 2>&1; mkdir 'state of mine' 2>&1; true"));
+    assert!(!said.contains("SECRET") && said.contains("No such file"), "{said}");
+}
+
+#[test]
+fn nothing_that_git_on_the_host_would_run_or_believe_can_be_planted() {
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    repository(&world);
+    let trap = world.host.path().join("trapped");
+    let script = format!(
+        "export GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=R GIT_AUTHOR_EMAIL=r@r GIT_COMMITTER_NAME=R GIT_COMMITTER_EMAIL=r@r
+         for folder in rebase-merge rebase-apply sequencer; do
+           mkdir .git/$folder && echo made $folder
+           echo 'exec touch {trap}' > .git/$folder/git-rebase-todo && echo wrote $folder
+         done
+         mkdir .git/logs/x && mv .git/logs/x .git/rebase-merge && echo moved
+         mkdir stage && echo 'exec touch {trap}' > stage/git-rebase-todo && mv stage .git/rebase-merge && echo moved in
+         echo x > .git/info/exclude && echo wrote exclude
+         echo x > .git/BISECT_RUN && echo wrote bisect
+         ln -s ../../file.txt .git/refs/heads/link && echo linked
+         echo nonsense > .git/HEAD && echo wrote HEAD
+         echo nonsense > .git/HEAD.lock && mv .git/HEAD.lock .git/HEAD && echo replaced HEAD
+         rm -f .git/HEAD.lock
+         echo 'ref: ../../../etc/passwd' > .git/refs/heads/evil.lock && mv .git/refs/heads/evil.lock .git/refs/heads/evil && echo made ref
+         rm -f .git/refs/heads/evil.lock
+         git update-index --assume-unchanged file.txt && echo hid
+         rm -f .git/index.lock
+         cp .git/index /tmp/index-$$; GIT_INDEX_FILE=/tmp/index-$$ git update-index --add --cacheinfo 100755,$(git hash-object -w file.txt),zzzz/hooks/post-checkout
+         sed -i 's#zzzz/hooks#.git/hooks#' /tmp/index-$$; cp /tmp/index-$$ .git/index.lock && mv .git/index.lock .git/index && echo replaced index
+         rm -f .git/index.lock /tmp/index-$$
+         for object in $(find .git/objects -type f | head -1); do echo x > $object && echo forged; rm -f $object && echo removed; done
+         echo second > file.txt && git commit --quiet -a -m second && git switch --quiet -c topic && echo third > new.txt \
+           && git add -A && git commit --quiet -m third && git stash list && echo committed",
+        trap = trap.display()
+    );
+    let said = summary(&world.delegate(&[], &script));
+    assert_eq!(said.trim(), "committed");
+    // The owner goes on with git, as git itself suggests.
+    assert_eq!(git_does(&world.folder, &["status", "--porcelain"]), "");
+    assert!(!git(&world.folder, &["rebase", "--continue"]).0);
+    git_does(&world.folder, &["checkout", "--quiet", "-f", "main"]);
+    git_does(&world.folder, &["checkout-index", "--all", "--force"]);
+    git_does(&world.folder, &["fsck", "--strict"]);
+    assert_eq!(git_does(&world.folder, &["log", "--format=%s", "topic"]), "third\nsecond\nfirst");
+    assert!(!trap.exists(), "the remote ran something on the host");
+}
+
+#[test]
+fn what_a_remote_plants_for_other_programs_is_named_first() {
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    // `.envrc` is among what no lease shows or lets be made.
+    let script = "mkdir -p .vscode .claude .github/workflows .husky; for f in .vscode/tasks.json .mcp.json .claude/settings.json \
+                  .husky/pre-commit .github/workflows/ci.yml plain.txt; do echo x > $f; done";
+    let ended = world.delegate(&[], script);
+    summary(&ended);
+    let run_by: Vec<_> = ended["changes"]["changed_paths"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|path| (path["path"].as_str().unwrap(), path["run_by"].as_str()))
+        .filter(|(path, _)| path.contains('.'))
+        .collect();
+    for (path, who) in [
+        (".vscode/tasks.json", Some("VS Code")),
+        (".mcp.json", Some("MCP clients")),
+        (".claude/settings.json", Some("coding agents")),
+        (".husky/pre-commit", Some("git")),
+        (".github/workflows/ci.yml", Some("CI")),
+        ("plain.txt", None),
+    ] {
+        assert!(run_by.contains(&(path, who)), "{path} in {run_by:?}");
+    }
+    let diff = world.lend(&["diff", ended["delegation_id"].as_str().unwrap()]).succeeds().stdout;
+    let first = diff.lines().take_while(|line| line.starts_with("# look at this first: ")).count();
+    assert_eq!(first, 5, "{diff}");
+}
+
+#[test]
+fn the_key_of_a_lease_is_in_no_file_and_signs_for_nobody_else() {
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    world.write("secret of the host.txt", "the owner's\n");
+    let script = "set +e; here=$(pwd); cd /; root=${here%/*/*}
+        grep -rls 'PRIVATE KEY' $root | sed 's/^/key in /'
+        stat -c '%a' ${here%/*} ${here%/*/*}/.leases
+        socket=$(find $root -type s | head -1); test -n \"$socket\" && echo there is an agent
+        SSH_AUTH_SOCK=$socket timeout 20 ssh-add -l > /dev/null 2>&1 && echo the agent answered
+        config=$(find $root -name ssh_config | head -1)
+        echo | timeout 20 ssh -F $config lease -s sftp > /dev/null 2>&1; echo ssh ended with $?";
+    let said = summary(&world.delegate(&[], script));
+    assert_eq!(said.trim(), "700\n700\nthere is an agent\nssh ended with 255");
+}

@@ -1,0 +1,140 @@
+//! The owner works in the folder, too: nothing of theirs is lost, whatever the remote does and whatever is put back.
+
+use std::{fs, process::Command};
+
+use super::world::{DelegationWorld, FolderRoute};
+use crate::harness::until;
+
+#[test]
+fn a_revert_leaves_what_its_owner_edited_meanwhile_and_asks() {
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    for name in ["one.txt", "two.txt", "three.txt", "gone.txt"] {
+        world.write(name, "before\n");
+    }
+    // The remote writes, the owner edits what it wrote, the remote writes again.
+    let script = "for f in one two three; do echo remote 1 > $f.txt; done; echo remote > new.txt; echo open > log.txt
+        exec 3>>log.txt; touch ready; until test -e go; do sleep 0.1; done
+        for f in one two new; do echo remote 2 > $f.txt; done; rm gone.txt; echo more >&3; rm go ready";
+    let lent = world.delegate_in_background(&[], script);
+    until("the remote to write", || world.folder.join("ready").exists().then_some(()));
+    world.write("one.txt", "the owner's one\n");
+    world.write("new.txt", "the owner's new\n");
+    world.write("gone.txt", "the owner's gone\n");
+    world.write("log.txt", "the owner's log\n");
+    // As editors do it: another file takes the name.
+    fs::write(world.folder.join("two.txt~"), "the owner's two\n").unwrap();
+    fs::rename(world.folder.join("two.txt~"), world.folder.join("two.txt")).unwrap();
+    world.write("go", "");
+    let ended = lent.ended();
+    assert_eq!(ended["status"], "completed", "{ended:#}");
+    assert_eq!(world.read("one.txt"), "remote 2\n");
+    // Of these nobody says which of the two it should be.
+    let reverted = world.lend(&["revert", &lent.id, "--json"]).exits(6).json();
+    let conflicts: Vec<_> =
+        reverted["kept"].as_array().unwrap().iter().filter(|kept| kept["conflict"] == true).collect();
+    let names: Vec<_> = conflicts.iter().map(|kept| kept["path"].as_str().unwrap()).collect();
+    assert_eq!(names, ["log.txt", "new.txt", "one.txt", "two.txt"], "{reverted:#}");
+    assert_eq!((world.read("one.txt"), world.read("three.txt")), ("remote 2\n".into(), "before\n".into()));
+    // What the owner had written is there, whatever is chosen.
+    for kept in &conflicts {
+        let path = kept["path"].as_str().unwrap().trim_end_matches(".txt");
+        let versions = kept["versions"].as_array().unwrap();
+        let last = fs::read_to_string(versions.last().unwrap().as_str().unwrap()).unwrap();
+        assert_eq!(last, format!("the owner's {path}\n"), "{kept:#}");
+    }
+    world.lend(&["revert", &lent.id, "--take", "mine", "one.txt", "two.txt"]).succeeds();
+    assert_eq!(
+        (world.read("one.txt"), world.read("two.txt")),
+        ("the owner's one\n".into(), "the owner's two\n".into())
+    );
+    // What was edited after the end is kept when the owner wants the time before the lease.
+    world.write("new.txt", "the owner's last word\n");
+    let reverted =
+        world.lend(&["revert", &lent.id, "--take", "before", "one.txt", "new.txt", "--json"]).succeeds().json();
+    assert_eq!(
+        (world.read("one.txt"), world.folder.join("new.txt").exists()),
+        ("before\n".into(), false),
+        "{reverted:#}"
+    );
+    let before = world.host.path().join(".AWCP/delegations").join(&lent.id).join("before");
+    let kept: Vec<String> =
+        fs::read_dir(before).unwrap().filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok()).collect();
+    for text in ["the owner's one\n", "the owner's new\n", "the owner's last word\n", "the owner's gone\n"] {
+        assert!(kept.iter().any(|kept| kept == text), "{text}");
+    }
+}
+
+#[test]
+fn the_diff_is_a_patch_that_git_takes() {
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    let git = |args: &[&str], input: &str| {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(&world.folder).args(["-c", "user.name=A", "-c", "user.email=a@a"]).args(args);
+        let mut child = git.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "git {args:?}\n{input}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    git(&["init", "--quiet"], "");
+    for (name, text) in [
+        ("text.txt", "a\nb\nc\n"),
+        ("last", "no newline"),
+        ("folder", "a file\n"),
+        ("to-link", "x\n"),
+        ("mode.sh", "x\n"),
+    ] {
+        world.write(name, text);
+    }
+    world.write("file/inside.txt", "in a folder\n");
+    fs::write(world.folder.join("binary"), [0, 159, 146, 150]).unwrap();
+    git(&["add", "."], "");
+    git(&["commit", "--quiet", "-m", "before"], "");
+    let script = "sed -i s/b/B/ text.txt; printf changed > last; rm folder; mkdir folder; echo now inside > folder/file
+        rm -r file; echo now a file > file; rm to-link; ln -s text.txt to-link; chmod +x mode.sh; printf '\\0\\1\\2new' > binary
+        head -c 200000 /dev/zero > large.bin; touch empty; printf 'x' > 'with space and \"quotes\"'; printf 'x\\n' > \"$(printf 'tab\\there')\"";
+    let ended = world.delegate(&[], script);
+    assert_eq!(ended["status"], "completed", "{ended:#}");
+    let id = ended["delegation_id"].as_str().unwrap();
+    let diff = world.lend(&["diff", id]).succeeds().stdout;
+    let after = git(&["add", "--all"], "") + &git(&["write-tree"], "");
+    git(&["reset", "--quiet", "--hard"], "");
+    git(&["clean", "-fdq"], "");
+    git(&["apply", "--index", "-"], &diff);
+    assert_eq!(git(&["write-tree"], ""), after, "{diff}");
+    git(&["apply", "--index", "--reverse", "-"], &diff);
+    assert_eq!(git(&["status", "--porcelain"], ""), "");
+    // The state before and after is also under a ref, a file that became a folder and all.
+    let reference = format!("refs/attache/{id}");
+    assert_eq!(git(&["rev-parse", &format!("{reference}^{{tree}}")], ""), after);
+}
+
+#[test]
+fn what_git_is_told_not_to_look_at_is_in_the_commit_all_the_same() {
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    let git = |args: &[&str]| {
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(&world.folder)
+            .args(["-c", "user.name=A", "-c", "user.email=a@a"])
+            .args(args)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    git(&["init", "--quiet"]);
+    for name in ["assumed", "skipped", "plain"] {
+        world.write(name, "before\n");
+    }
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "-m", "before"]);
+    git(&["update-index", "--assume-unchanged", "assumed"]);
+    git(&["update-index", "--skip-worktree", "skipped"]);
+    let ended = world.delegate(&[], "for f in assumed skipped plain; do echo after > $f; done");
+    assert_eq!(ended["status"], "completed", "{ended:#}");
+    let reference = format!("refs/attache/{}", ended["delegation_id"].as_str().unwrap());
+    for name in ["assumed", "skipped", "plain"] {
+        assert_eq!(git(&["show", &format!("{reference}:{name}")]), "after\n", "{name}");
+    }
+}

@@ -1,0 +1,250 @@
+//! What is around every page: navigation, theme, what the person may do.
+
+use attache_hub::identity::{AccessVerdict, Action};
+use axum::http::{HeaderMap, Uri};
+
+use crate::{
+    ConsoleState, assets,
+    problem::PageResult,
+    session::{BrowserSession, cookie},
+    text::{Text, fill},
+};
+
+#[derive(Debug, Clone)]
+pub(crate) struct PageLayout {
+    pub(crate) assets: &'static str,
+    pub(crate) theme: Theme,
+    pub(crate) place: NavSection,
+    pub(crate) csrf: String,
+    /// Makes a form that is sent twice one request.
+    pub(crate) nonce: String,
+    pub(crate) may: ViewerRights,
+    /// How many requests wait for an answer.
+    pub(crate) asked: u64,
+    pub(crate) live_runs: Option<String>,
+    pub(crate) origin_host: String,
+    pub(crate) store_line: String,
+    pub(crate) notice: Option<&'static str>,
+    /// Where the feed goes on from, for those who may read the log.
+    pub(crate) after: String,
+    /// The page's own address, also when it was made by a form.
+    pub(crate) here: String,
+}
+
+/// The frame of a page without navigation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BareLayout {
+    pub(crate) assets: &'static str,
+    pub(crate) theme: Theme,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NavSection {
+    Approvals,
+    Runs,
+    Agents,
+    Delegations,
+    Channels,
+    Usage,
+    Audit,
+    Settings,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Theme {
+    Auto,
+    Light,
+    Dark,
+}
+
+/// What the hub would let this person do, so that a page offers nothing that is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ViewerRights {
+    pub(crate) operate: bool,
+    /// Decide what agents ask for.
+    pub(crate) decide: bool,
+    /// Give a run the input that it asks for.
+    pub(crate) answer: bool,
+    /// Make agents, and pair devices with those that are theirs to manage.
+    pub(crate) manage: bool,
+    /// Have keys, at least their own.
+    pub(crate) keys: bool,
+    /// Add, change and remove people.
+    pub(crate) users: bool,
+    /// See sessions, at least their own.
+    pub(crate) sessions: bool,
+    pub(crate) audit: bool,
+    pub(crate) rules: bool,
+    pub(crate) usage: bool,
+    /// Tell a webhook once more.
+    pub(crate) resend: bool,
+}
+
+// === impl PageLayout ===
+
+impl PageLayout {
+    pub(crate) async fn new(
+        console: &ConsoleState,
+        session: &BrowserSession,
+        place: NavSection,
+        uri: &Uri,
+    ) -> PageResult<Self> {
+        let (hub, by, t) = (&console.hub, &session.principal, session.t);
+        let may = |action| by.verdict(action) == AccessVerdict::Yes;
+        let may = ViewerRights {
+            operate: may(Action::CreateRun),
+            decide: may(Action::DecidePermission),
+            answer: may(Action::GiveInput),
+            manage: may(Action::CreateAgent) && by.verdict(Action::CreatePairingCode) != AccessVerdict::No,
+            keys: by.verdict(Action::CreateKey) != AccessVerdict::No,
+            users: may(Action::CreateUser) && may(Action::EditUser),
+            sessions: by.verdict(Action::SeeSessions) != AccessVerdict::No,
+            audit: may(Action::SeeAudit),
+            rules: may(Action::SeeRules),
+            usage: by.verdict(Action::SeeUsage) != AccessVerdict::No,
+            resend: may(Action::ResendDelivery),
+        };
+        // Read before anything else of the page, so that the feed misses nothing that the page does not show.
+        let after =
+            if may.audit { hub.audit(by, Some(i64::MAX), Some(1)).await?.head.to_string() } else { String::new() };
+        let asked = if by.verdict(Action::SeePermissions) == AccessVerdict::Yes {
+            hub.pending_permissions(by).await?
+        } else {
+            0
+        };
+        let live = hub.live(by).await?;
+        let count = live.pending + live.running;
+        let origin = hub.origin();
+        let health = hub.health();
+        let durability = durability(&health.durability, t);
+        Ok(Self {
+            assets: assets::base(),
+            theme: session.theme,
+            place,
+            csrf: session.csrf.clone(),
+            nonce: format!("console-{}", hub.env().uuid().simple()),
+            may,
+            asked,
+            live_runs: (count > 0).then(|| fill(t.live_count, &[("n", &count.to_string())])),
+            origin_host: origin.split_once("://").map_or(origin.as_str(), |(_, host)| host).to_owned(),
+            store_line: match health.durability.as_str() {
+                "nothing" => durability,
+                _ => fill(t.store_line, &[("store", &health.store), ("durability", &durability)]),
+            },
+            notice: notice(uri, t),
+            after,
+            here: uri.path_and_query().map_or_else(|| uri.path().to_owned(), ToString::to_string),
+        })
+    }
+
+    /// Whether the page is this one or below it.
+    pub(crate) fn is_in(&self, path: &str) -> bool {
+        let rest = self.here.strip_prefix(path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
+    }
+
+    pub(crate) fn is_at(&self, place: &str) -> bool {
+        self.place.as_str() == place
+    }
+}
+
+/// What an acknowledged write survives, in words.
+pub(crate) fn durability(class: &str, t: &Text) -> String {
+    match class {
+        "power_loss" => t.durability_power_loss.to_owned(),
+        "nothing" => t.durability_nothing.to_owned(),
+        other => fill(t.durability_other, &[("durability", other)]),
+    }
+}
+
+/// What the form before this page did. Only known words are shown, so a link cannot make the console say anything else.
+fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
+    let said = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("said="))?;
+    match said {
+        "saved" => Some(t.said_saved),
+        "revoked" => Some(t.said_revoked),
+        "archived" => Some(t.said_archived),
+        "confirmed" => Some(t.said_confirmed),
+        "rejected" => Some(t.said_rejected),
+        "allowed" => Some(t.said_allowed),
+        "denied" => Some(t.said_denied),
+        "sent" => Some(t.said_sent),
+        "added" => Some(t.admin.said_added),
+        "removed" => Some(t.admin.said_removed),
+        "password" => Some(t.admin.said_password),
+        "resent" => Some(t.admin.said_resent),
+        "rules" => Some(t.admin.said_rules),
+        "quota" => Some(t.admin.said_quota),
+        "ending" => Some(t.admin.said_ending),
+        "session" => Some(t.admin.said_session),
+        _ => None,
+    }
+}
+
+// === impl BareLayout ===
+
+impl BareLayout {
+    pub(crate) fn new(headers: &HeaderMap) -> Self {
+        Self { assets: assets::base(), theme: Theme::of(headers) }
+    }
+}
+
+// === impl NavSection ===
+
+impl NavSection {
+    const ALL: [Self; 8] = [
+        Self::Approvals,
+        Self::Runs,
+        Self::Agents,
+        Self::Delegations,
+        Self::Channels,
+        Self::Usage,
+        Self::Audit,
+        Self::Settings,
+    ];
+
+    pub(crate) fn from_text(text: &str) -> Self {
+        Self::ALL.into_iter().find(|place| place.as_str() == text).unwrap_or(Self::Runs)
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Approvals => "approvals",
+            Self::Runs => "runs",
+            Self::Agents => "agents",
+            Self::Delegations => "delegations",
+            Self::Channels => "channels",
+            Self::Usage => "usage",
+            Self::Audit => "audit",
+            Self::Settings => "settings",
+        }
+    }
+}
+
+// === impl Theme ===
+
+impl Theme {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        cookie(headers, "theme").map_or(Self::Auto, Self::from_text)
+    }
+
+    pub(crate) fn from_text(text: &str) -> Self {
+        match text {
+            "light" => Self::Light,
+            "dark" => Self::Dark,
+            _ => Self::Auto,
+        }
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+
+    pub(crate) fn is_chosen(self) -> bool {
+        self != Self::Auto
+    }
+}

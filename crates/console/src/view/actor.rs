@@ -1,0 +1,125 @@
+//! Who did something, as the log names them (`kind:id`), and what people call them.
+
+use std::collections::BTreeMap;
+
+use crate::text::Text;
+
+/// What the hub calls those whom a page mentions, by id or actor.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Names(pub(crate) BTreeMap<String, String>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ActorLabel {
+    /// Their name, or what kind of caller it is.
+    pub(crate) who: String,
+    /// What kind of caller a name stands for, or the end of the id of one without a name.
+    pub(crate) detail: String,
+    known: bool,
+}
+
+// === impl Names ===
+
+impl Names {
+    pub(crate) fn get(&self, id: &str) -> Option<&str> {
+        self.0.get(id).map(String::as_str)
+    }
+
+    /// JSON whose ids are names, where there are any; the API has the ids.
+    pub(crate) fn fill(&self, json: &str) -> String {
+        let mut text = json.to_owned();
+        for (id, name) in &self.0 {
+            let name = serde_json::to_string(name).unwrap_or_default();
+            text = text.replace(&format!("\"{id}\""), &name);
+        }
+        text
+    }
+}
+
+/// The ids and actors in the data of a row, as far as a hub may know names for them.
+pub(crate) fn mentioned(json: &str) -> impl Iterator<Item = String> {
+    let kinds = ["rtm_", "agt_", "usr_", "key_"];
+    let strings = json.split('"').skip(1).step_by(2).map(str::to_owned);
+    strings.filter(move |text| kinds.iter().any(|kind| text.split(':').next_back().unwrap_or(text).starts_with(kind)))
+}
+
+// === impl ActorLabel ===
+
+impl ActorLabel {
+    /// `me` is the viewer, as the log names them.
+    pub(crate) fn of(actor: &str, me: &str, names: &Names, t: &Text) -> Self {
+        let (kind, id) = actor.split_once(':').unwrap_or((actor, ""));
+        let kind = match kind {
+            "key" => t.caller_key,
+            "session" => t.caller_session,
+            "runtime" => t.caller_runtime,
+            "system" => t.caller_system,
+            other => other,
+        };
+        let name = if actor == me { Some(t.caller_you) } else { names.get(actor) };
+        match name {
+            Some(name) => Self { who: name.to_owned(), detail: kind.to_owned(), known: true },
+            None => Self { who: kind.to_owned(), detail: tail(id), known: false },
+        }
+    }
+
+    /// In a sentence: the name, else the kind and what is known of the id.
+    pub(crate) fn in_words(&self) -> String {
+        if self.known || self.detail.is_empty() {
+            return self.who.clone();
+        }
+        format!("{} {}", self.who, self.detail)
+    }
+}
+
+/// `key_…3f2c`: the end of an id tells it from others; the beginning is mostly its time.
+fn tail(id: &str) -> String {
+    let characters = id.chars().count();
+    match id.split_once('_') {
+        Some((prefix, _)) if characters > 14 => {
+            let end: String = id.chars().skip(characters - 6).collect();
+            format!("{prefix}_…{end}")
+        }
+        _ => short(id),
+    }
+}
+
+/// `run_019a8547…3f2c`: enough to recognise an id, short enough for a row.
+pub(crate) fn short(id: &str) -> String {
+    let characters = id.chars().count();
+    if characters <= 20 {
+        return id.to_owned();
+    }
+    let start: String = id.chars().take(12).collect();
+    let end: String = id.chars().skip(characters - 4).collect();
+    format!("{start}…{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::ALL;
+
+    #[test]
+    fn a_name_goes_before_an_id() {
+        let t = ALL[0];
+        let names = Names([("key:key_1".to_owned(), "ada".to_owned())].into());
+        let shown = |actor: &str| {
+            let caller = ActorLabel::of(actor, "session:key_9", &names, t);
+            (caller.who.clone(), caller.detail.clone(), caller.in_words())
+        };
+        let of = |who: &str, detail: &str, words: &str| (who.to_owned(), detail.to_owned(), words.to_owned());
+        assert_eq!(shown("key:key_1"), of("ada", "API key", "ada"));
+        assert_eq!(shown("session:key_9"), of("You", "Console", "You"));
+        assert_eq!(shown("key:key_2"), of("API key", "key_2", "API key key_2"));
+        assert_eq!(shown("system"), of("Hub", "", "Hub"));
+    }
+
+    #[test]
+    fn the_ids_in_data_are_found_and_named() {
+        let json = r#"{"runtime_id":"rtm_1","reason":"a \"rtm_\" of old","by":"key:key_1","n":1}"#;
+        let found: Vec<_> = mentioned(r#"{"runtime_id":"rtm_1","by":"key:key_1","n":1}"#).collect();
+        assert_eq!(found, ["rtm_1", "key:key_1"]);
+        let names = Names([("rtm_1".to_owned(), "my \"laptop\"".to_owned())].into());
+        assert!(names.fill(json).starts_with(r#"{"runtime_id":"my \"laptop\"","#), "{}", names.fill(json));
+    }
+}

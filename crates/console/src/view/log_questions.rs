@@ -1,0 +1,143 @@
+//! Questions and answers in the log of a run: what the agent asked, who settled it, when the run waited.
+
+use attache_protocol::{
+    EventKind, Json,
+    rules::permission::{DecisionScope, DecisionSource, PermissionState},
+    wire::{event::Event, permission::without_input},
+};
+use serde::Deserialize;
+
+use super::{
+    actor::ActorLabel,
+    exact::{exact, exact_line},
+    html::{Markup, PlaceholderValue},
+    permission::scope,
+    tool_input::{ToolInputView, head},
+};
+use crate::text::Text;
+
+/// The members that we show; everything else is ignored.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct QuestionLogData {
+    tool: Option<String>,
+    input: Option<Json>,
+    undisclosed: Vec<String>,
+    reason: Option<String>,
+    paths: Vec<String>,
+    state: Option<PermissionState>,
+    source: Option<DecisionSource>,
+    scope: Option<DecisionScope>,
+    by: Option<String>,
+    comment: Option<String>,
+    waiting: Option<String>,
+    kind: Option<String>,
+    prompt: Option<String>,
+    parts: Option<Json>,
+}
+
+/// Class, icon and words of such an event; `None` for any other.
+pub(crate) fn step(
+    event: &Event,
+    who: impl Fn(&str) -> ActorLabel,
+    t: &'static Text,
+) -> Option<(&'static str, &'static str, Markup)> {
+    let data = || event.data.parse::<QuestionLogData>().unwrap_or_default();
+    Some(match event.event_kind() {
+        Some(EventKind::PermissionRequested) => {
+            let data = data();
+            let tool = exact_line(data.tool.as_deref().unwrap_or_default());
+            let input = data.input.map_or_else(
+                || Markup::text(""),
+                |input| match without_input(&input, &data.undisclosed, data.reason.as_deref(), &data.paths) {
+                    Some(known) => ToolInputView::undisclosed(&known).brief,
+                    None => ToolInputView::new(&input, t).brief,
+                },
+            );
+            let blanks = [("tool", PlaceholderValue::Markup(&tool)), ("input", PlaceholderValue::Markup(&input))];
+            ("wait", "s-wait", Markup::sentence(t.log_asked, &blanks))
+        }
+        Some(EventKind::PermissionDecided) => decided(&data(), who, t),
+        Some(EventKind::ActionRequired) => match data().kind.as_deref() {
+            Some("input") => ("wait", "s-dot", Markup::text(t.log_person_input)),
+            _ => ("wait", "s-dot", Markup::text(t.log_person_approval)),
+        },
+        Some(EventKind::TaskWaiting) => match data().waiting.as_deref() {
+            Some("input") => ("wait", "s-wait", Markup::text(t.log_waiting_input)),
+            Some(_) => ("wait", "s-wait", Markup::text(t.log_waiting_approval)),
+            None => ("live", "s-dot", Markup::text(t.log_waiting_over)),
+        },
+        Some(EventKind::TaskInputRequired) => {
+            let prompt = exact(&data().prompt.unwrap_or_default());
+            ("wait", "s-wait", Markup::sentence(t.log_input_required, &[("prompt", PlaceholderValue::Markup(&prompt))]))
+        }
+        Some(EventKind::TaskAuthorizationRequired) => {
+            let prompt = exact(&data().prompt.unwrap_or_default());
+            (
+                "wait",
+                "s-wait",
+                Markup::sentence(t.log_authorization_required, &[("prompt", PlaceholderValue::Markup(&prompt))]),
+            )
+        }
+        Some(EventKind::TaskInputWithdrawn) => ("live", "s-dot", Markup::text(t.log_input_withdrawn)),
+        Some(EventKind::TaskInputReceived) => {
+            let text = exact(&parts_text(data().parts.as_ref()));
+            ("live", "s-dot", Markup::sentence(t.log_input_received, &[("text", PlaceholderValue::Markup(&text))]))
+        }
+        _ => return None,
+    })
+}
+
+/// Whom the item of such an event mentions, as the log names them.
+pub(crate) fn actor(event: &Event) -> Option<String> {
+    if event.kind != EventKind::PermissionDecided {
+        return None;
+    }
+    event.data.parse::<QuestionLogData>().ok().and_then(|data| data.by)
+}
+
+fn decided(
+    data: &QuestionLogData,
+    who: impl Fn(&str) -> ActorLabel,
+    t: &'static Text,
+) -> (&'static str, &'static str, Markup) {
+    let who = who(data.by.as_deref().unwrap_or("system")).in_words();
+    let blanks = [
+        ("who", PlaceholderValue::Text(&who)),
+        ("scope", PlaceholderValue::Text(scope(data.scope.unwrap_or_default(), t))),
+    ];
+    let (class, icon, words) = match (data.state.unwrap_or(PermissionState::Cancelled), data.source) {
+        (PermissionState::Approved, Some(DecisionSource::Policy)) => {
+            ("done", "s-done", Markup::text(t.verdict_granted))
+        }
+        (PermissionState::Denied, Some(DecisionSource::Policy)) => ("fail", "s-fail", Markup::text(t.verdict_barred)),
+        (PermissionState::Approved, _) => ("done", "s-done", Markup::sentence(t.verdict_allowed, &blanks)),
+        (PermissionState::Denied, _) => ("fail", "s-fail", Markup::sentence(t.verdict_denied, &blanks)),
+        (PermissionState::Expired, _) => ("stop", "s-stop", Markup::text(t.log_expired)),
+        (PermissionState::Cancelled | PermissionState::Pending, _) => {
+            ("stop", "s-stop", Markup::text(t.verdict_cancelled))
+        }
+    };
+    match data.comment.as_deref().filter(|comment| !comment.trim().is_empty()) {
+        Some(comment) => {
+            let comment = exact(comment);
+            let blanks =
+                [("verdict", PlaceholderValue::Markup(&words)), ("comment", PlaceholderValue::Markup(&comment))];
+            (class, icon, Markup::sentence(t.log_comment, &blanks))
+        }
+        None => (class, icon, words),
+    }
+}
+
+/// The text of parts such as `[{"text":"…"}]`, or the parts as they are.
+fn parts_text(parts: Option<&Json>) -> String {
+    #[derive(Deserialize)]
+    struct InputTextPart {
+        text: String,
+    }
+    let Some(parts) = parts else { return String::new() };
+    match parts.parse::<Vec<InputTextPart>>() {
+        Ok(parts) => parts.into_iter().map(|part| part.text).collect::<Vec<_>>().join("\n"),
+        Err(_) => head(parts.get()),
+    }
+}

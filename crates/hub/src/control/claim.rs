@@ -1,0 +1,33 @@
+//! Who asked for a run, as the owner of a device would write it into a list.
+
+use attache_protocol::wire::{awcp, run::ClaimedRun};
+use attache_store::record::{AgentRef, ClaimedRunRecord, user::UserRef};
+
+use crate::{Handle, Result, error::about, render};
+
+impl Handle {
+    /// The claim as its runtime gets it. Whoever lends a folder is called by name, because the device's owner decides by
+    /// name whose folders it takes.
+    pub(crate) async fn show_claim(&self, claimed: ClaimedRunRecord) -> Result<Option<ClaimedRun>> {
+        let run = &claimed.run;
+        let caller = match (run.task_type.as_str(), run.caller.strip_prefix("agent:"), run.user) {
+            (awcp::TASK_TYPE, Some(agent), _) => match agent.parse() {
+                Ok(id) => {
+                    let agent = self.store().account(run.tenant, AgentRef::Id(id)).await.map_err(about("agent"))?;
+                    Some(format!("agent:{}", agent.name))
+                }
+                Err(_) => None,
+            },
+            (awcp::TASK_TYPE, None, Some(user)) => {
+                let user = self.store().user(run.tenant, UserRef::Id(user)).await.map_err(about("user"))?;
+                Some(format!("user:{}", user.name))
+            }
+            _ => None,
+        };
+        let mcp = self.tools_for(run)?;
+        Ok(render::claimed(claimed).map(|shown| match caller {
+            Some(caller) => ClaimedRun { caller, mcp, ..shown },
+            None => ClaimedRun { mcp, ..shown },
+        }))
+    }
+}

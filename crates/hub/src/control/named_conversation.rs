@@ -1,0 +1,33 @@
+//! Conversations by the names that their callers gave them.
+
+use attache_protocol::ConversationId;
+use attache_store::record::ConversationRecord;
+
+use crate::{Error, Handle, Principal, Result, identity::RoleColumn};
+
+impl Handle {
+    /// The conversation that this caller calls so. The same name means another conversation to another caller.
+    pub fn conversation_called(&self, by: &Principal, name: &str) -> ConversationId {
+        let mut hasher = blake3::Hasher::new_derive_key("attache conversations by their callers' names");
+        hasher.update(by.tenant.uuid().as_bytes());
+        match by.user.filter(|_| !matches!(by.column(), RoleColumn::AgentKey | RoleColumn::Run)) {
+            Some(user) => hasher.update(user.uuid().as_bytes()),
+            None => hasher.update(by.actor().as_bytes()),
+        };
+        hasher.update(b"\0").update(name.as_bytes());
+        let mut half = [0; 16];
+        half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        ConversationId::from_uuid(uuid::Builder::from_custom_bytes(half).into_uuid())
+    }
+
+    /// The conversation as a run of this caller would make it, unless it is there.
+    pub(super) async fn unopened(&self, by: &Principal, id: ConversationId) -> Result<Option<ConversationRecord>> {
+        match self.store().conversation(by.tenant, id).await {
+            Ok(_) => Ok(None),
+            Err(attache_store::Error::NotFound) => {
+                Ok(Some(ConversationRecord { id, title: None, metadata: None, user: by.user, created_at: self.now() }))
+            }
+            Err(error) => Err(Error::from_store("conversation", error)),
+        }
+    }
+}

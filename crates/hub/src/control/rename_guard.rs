@@ -1,0 +1,61 @@
+//! Names that limits stand on: who changes what a quota or a rule means by name could shed it.
+
+use attache_protocol::{Code, rules::access::RuleAgent};
+use attache_store::record::{AgentRef, user::UserRecord};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    error::about,
+    identity::{AccessVerdict, Action},
+};
+
+impl Handle {
+    /// Whoever may do this with their own agents only leaves those alone that a quota or a rule means by name.
+    pub(super) async fn keep_limits(&self, by: &Principal, action: Action, agent: &AgentRef) -> Result<()> {
+        if by.may(action)? == AccessVerdict::Yes {
+            return Ok(());
+        }
+        let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
+        let quotas = self.store().quotas(by.tenant, self.now()).await.map_err(about("tenant"))?;
+        let in_force = self.rules_in_force(by.tenant).await?;
+        let named = RuleAgent { name: &account.name, id: &account.id.to_string(), owner: None };
+        let what = if quotas.iter().any(|quota| quota.target.agent == Some(account.id)) {
+            "A quota limits this agent".to_owned()
+        } else if let Some(rule) = in_force.rules.naming_agent(named) {
+            format!("The rule `{rule}` means this agent by name")
+        } else {
+            return Ok(());
+        };
+        let message = format!("{what}, so only an owner or an admin archives or renames it.");
+        Err(Error::new(Code::Forbidden, message).hint("Ask an owner or an admin."))
+    }
+
+    /// Who takes a name that a rule speaks about gets what the rule gives to that name.
+    /// What speaks about the former name as well gives nothing new.
+    pub(super) async fn free_of_rules(&self, by: &Principal, name: &str, former: Option<&str>) -> Result<()> {
+        if by.may(Action::GiveAgent).is_ok() {
+            return Ok(());
+        }
+        let in_force = self.rules_in_force(by.tenant).await?;
+        let known = former.and_then(|former| in_force.rules.meaning_name(former));
+        match in_force.rules.meaning_name(name).filter(|rule| known != Some(*rule)) {
+            Some(rule) => {
+                let message =
+                    format!("The rule `{rule}` speaks about the name `{name}`, so only an owner or an admin gives it.");
+                Err(Error::new(Code::Forbidden, message).hint("Choose another name, or ask an owner or an admin."))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A rule that means somebody by name would mean nobody once they are called otherwise.
+    pub(super) async fn may_rename(&self, by: &Principal, user: &UserRecord) -> Result<()> {
+        match self.rules_in_force(by.tenant).await?.rules.naming_user(&user.name) {
+            Some(rule) => {
+                let message = format!("The rule `{rule}` means `{}` by name, so they keep it.", user.name);
+                Err(Error::new(Code::NameTaken, message).hint("Change the rule first: `attache rules set FILE`."))
+            }
+            None => Ok(()),
+        }
+    }
+}

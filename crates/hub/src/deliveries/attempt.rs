@@ -1,0 +1,178 @@
+//! One try of one delivery, from its body to the record of how it went.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use attache_client::{
+    egress::{self, EgressFailure, EgressReply},
+    webhook,
+};
+use attache_protocol::Code;
+use attache_store::record::{
+    AgentRef,
+    delivery::{AttemptDecision, DeliveryAttempt, DeliveryRecord},
+};
+use axum::http::{HeaderValue, header};
+
+use super::{PushNotification, SecretSubject, body, circuit_breaker::CircuitBreakers, push_renderer, retry};
+use crate::{Error, Handle};
+
+/// What a try says about its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TargetHealth {
+    /// It answers; perhaps not what we would like.
+    Well,
+    /// It cannot be reached, is overloaded, or fails by itself.
+    Ill,
+    /// Nothing was learnt.
+    Unknown,
+}
+
+const GONE: u16 = 410;
+const TOO_MANY: u16 = 429;
+/// How often the outcome is offered to a store that does not take it.
+const MAX_RECORD_ATTEMPTS: usize = 5;
+
+pub(super) async fn make(hub: &Handle, delivery: DeliveryRecord, circuits: &Mutex<CircuitBreakers>) {
+    let target = egress::origin(&delivery.url);
+    let circuits = || circuits.lock().unwrap_or_else(PoisonError::into_inner);
+    let letter = match write(hub, &delivery).await {
+        Ok(letter) => letter,
+        Err(error) => {
+            unwritten(hub, &delivery, &error).await;
+            return circuits().unknown(&target);
+        }
+    };
+    let sent = send(hub, &delivery, letter).await;
+    let (attempt, next, health) = judge(hub, &delivery, sent);
+    // Before the store knows: whoever has seen the failure may count on the pause, which begins with it.
+    match health {
+        TargetHealth::Well => circuits().succeeded(&target),
+        TargetHealth::Ill => circuits().failed(&target, attempt.at),
+        TargetHealth::Unknown => circuits().unknown(&target),
+    }
+    match &attempt.error {
+        None => tracing::info!(delivery.id = %delivery.id, target, attempt = delivery.attempts + 1, "delivered"),
+        Some(error) => {
+            tracing::info!(delivery.id = %delivery.id, target, attempt = delivery.attempts + 1, error, "not delivered");
+        }
+    }
+    record(hub, &delivery, attempt, next).await;
+}
+
+/// What it tells of may be gone. A letter of somebody else's that cannot be written counts as tried, so that it ends one day;
+/// our own can be written as soon as the store answers.
+async fn unwritten(hub: &Handle, delivery: &DeliveryRecord, error: &Error) {
+    let (why, next) = if error.code == Code::NotFound {
+        ("What it tells of is not there any more.", AttemptDecision::GiveUp)
+    } else if delivery.config.is_some() {
+        ("It could not be written.", retry::after(&hub.options().outbox, hub.env(), delivery.attempts + 1, None))
+    } else {
+        tracing::warn!(delivery.id = %delivery.id, %error, "cannot write a delivery");
+        return rest(hub).await;
+    };
+    tracing::info!(delivery.id = %delivery.id, %error, "not delivered");
+    record(hub, delivery, DeliveryAttempt { at: hub.now(), status: None, error: Some(why.to_owned()) }, next).await;
+}
+
+async fn write(hub: &Handle, delivery: &DeliveryRecord) -> Result<PushNotification, Error> {
+    match (&delivery.config, delivery.seq) {
+        (Some(config), Some(seq)) => push_renderer::update(hub, delivery, config, seq).await,
+        _ => told(hub, delivery).await.map_err(|error| Error::from_store("delivery", error)),
+    }
+}
+
+async fn told(hub: &Handle, delivery: &DeliveryRecord) -> attache_store::Result<PushNotification> {
+    let run = hub.store().run(delivery.tenant, delivery.run).await?;
+    let (owner, body) = match delivery.permission {
+        None => (None, body::run_ended(hub, &crate::render::run(run.clone()))),
+        Some(permission) => {
+            let account = hub.store().account(delivery.tenant, AgentRef::Id(run.agent)).await?;
+            let permission = hub.store().permission(delivery.tenant, permission).await?;
+            (account.owner, body::permission_requested(hub, permission))
+        }
+    };
+    let secret = hub.signers().secret(delivery.tenant, &SecretSubject::of_delivery(delivery, &run, owner));
+    let mut headers =
+        webhook::sign(&secret, &delivery.id.to_string(), &body, hub.env().wall()).expect("an id fits into a header");
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(PushNotification { headers, bodies: vec![body] })
+}
+
+async fn send(hub: &Handle, delivery: &DeliveryRecord, letter: PushNotification) -> Result<EgressReply, EgressFailure> {
+    let guard = &hub.options().egress;
+    let target = guard.check(&delivery.url)?;
+    let PushNotification { headers, bodies } = letter;
+    let (first, rest) = bodies.split_first().expect("a letter says something");
+    let mut reply = guard.post(&target, headers.clone(), first.clone().into()).await?;
+    for body in rest {
+        if !(200..=299).contains(&reply.status) {
+            break;
+        }
+        reply = guard.post(&target, headers.clone(), body.clone().into()).await?;
+    }
+    Ok(reply)
+}
+
+fn judge(
+    hub: &Handle,
+    delivery: &DeliveryRecord,
+    sent: Result<EgressReply, EgressFailure>,
+) -> (DeliveryAttempt, AttemptDecision, TargetHealth) {
+    let number = delivery.attempts + 1;
+    let options = &hub.options().outbox;
+    let retry = |asked: Option<Duration>| retry::after(options, hub.env(), number, asked);
+    let (status, error, next, health) = match sent {
+        Ok(reply) => {
+            let asked = reply.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let asked = asked.and_then(|value| retry::asked(value, hub.env().wall()));
+            answered(reply.status, || retry(asked))
+        }
+        // The answer was there, with more behind it than anybody reads.
+        Err(EgressFailure::TooLarge { status, .. }) => answered(status, || retry(None)),
+        // The owner may still allow it: one forgotten rule must not lose what was to be told.
+        Err(failure @ (EgressFailure::Refused(_) | EgressFailure::NoTls { .. })) => {
+            (None, Some(failure.to_string()), retry(None), TargetHealth::Unknown)
+        }
+        Err(failure) => (None, Some(failure.to_string()), retry(None), TargetHealth::Ill),
+    };
+    (DeliveryAttempt { at: hub.now(), status, error }, next, health)
+}
+
+fn answered(
+    status: u16,
+    retry: impl FnOnce() -> AttemptDecision,
+) -> (Option<u16>, Option<String>, AttemptDecision, TargetHealth) {
+    let (why, next, health) = match status {
+        200..=299 => return (Some(status), None, AttemptDecision::Delivered, TargetHealth::Well),
+        GONE => ("It answered 410: it does not want this any more.", AttemptDecision::GiveUp, TargetHealth::Well),
+        TOO_MANY => ("It answered 429: it has too much to do.", retry(), TargetHealth::Ill),
+        300..=399 => {
+            ("It answered with a redirect, and none is followed. Give the final URL.", retry(), TargetHealth::Well)
+        }
+        500..=599 => ("It answered that it failed.", retry(), TargetHealth::Ill),
+        _ => ("It did not answer with success (2xx).", retry(), TargetHealth::Well),
+    };
+    (Some(status), Some(why.to_owned()), next, health)
+}
+
+/// An outcome that the store did not take is offered again; without it the delivery is repeated, under the same id.
+async fn record(hub: &Handle, delivery: &DeliveryRecord, attempt: DeliveryAttempt, next: AttemptDecision) {
+    for _ in 0..MAX_RECORD_ATTEMPTS {
+        match hub.store().record_attempt(delivery.id, delivery.attempts + 1, attempt.clone(), next).await {
+            Ok(_) => return,
+            Err(error) => tracing::warn!(delivery.id = %delivery.id, %error, "cannot keep how a delivery went"),
+        }
+        rest(hub).await;
+    }
+}
+
+/// A store that fails is not asked again at once.
+async fn rest(hub: &Handle) {
+    tokio::select! {
+        () = tokio::time::sleep(hub.options().outbox.look_every) => {}
+        () = hub.drained() => {}
+    }
+}

@@ -1,0 +1,53 @@
+//! What a webhook is told: a function of the run or the permission request, so that every repeat has the same bytes.
+
+use attache_protocol::{
+    Json,
+    wire::{
+        call::{CallId, CallResult},
+        delivery::{DeliveryKind, PermissionRequestedNotice, RunEndedNotice},
+        run::Run,
+    },
+};
+use attache_store::record::worker_request::PermissionRecord;
+
+use crate::{Handle, render};
+
+/// The result and the statistics are those of the call API.
+pub(super) fn run_ended(hub: &Handle, run: &Run) -> Vec<u8> {
+    let told = CallResult::of(run, hub.now());
+    write(&RunEndedNotice {
+        event: DeliveryKind::RunEnded,
+        call_id: CallId::of(run.task_run_id).to_string(),
+        task_run_id: run.task_run_id,
+        status: run.status,
+        result: told.result.as_ref().map(Json::of),
+        error: told.error.and_then(|error| error.parse().ok()),
+        code: told.code,
+        stats: Json::of(&told.stats),
+        ended_at: run.ended_at,
+    })
+}
+
+pub(super) fn permission_requested(hub: &Handle, permission: PermissionRecord) -> Vec<u8> {
+    let asked = render::permission(permission);
+    write(&PermissionRequestedNotice {
+        event: DeliveryKind::PermissionRequested,
+        decide_url: format!("{}/approvals/{}", hub.origin(), asked.permission_request_id),
+        permission_request_id: asked.permission_request_id,
+        task_run_id: asked.task_run_id,
+        agent_name: asked.agent_name,
+        tool: asked.tool,
+        input: asked.input,
+        cwd: asked.cwd,
+        paths: asked.paths,
+        reason: asked.reason,
+        risk: asked.risk,
+        diff: asked.diff,
+        undisclosed: asked.undisclosed,
+        expires_at: asked.expires_at,
+    })
+}
+
+fn write(body: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).expect("our own types serialise to JSON")
+}

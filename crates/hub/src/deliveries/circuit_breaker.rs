@@ -1,0 +1,123 @@
+//! Which targets are left alone: one that failed several times in a row gets one probe after a pause, until one succeeds.
+
+use std::{collections::HashMap, time::Duration};
+
+use attache_protocol::Timestamp;
+
+/// When a target is left alone, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CircuitPolicy {
+    /// Failures in a row.
+    pub failures: u32,
+    pub pause: Duration,
+}
+
+/// Only targets whose last call failed are here.
+#[derive(Debug)]
+pub(super) struct CircuitBreakers {
+    patience: CircuitPolicy,
+    ill: HashMap<String, CircuitBreaker>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CircuitBreaker {
+    failures: u32,
+    /// When it failed last.
+    failed_at: Timestamp,
+    /// One call finds out whether it is well again.
+    is_probed: bool,
+}
+
+/// More ill targets than this are not remembered: the one that failed longest ago is forgotten first.
+const MAX_CIRCUITS: usize = 4096;
+
+// === impl CircuitPolicy ===
+
+impl Default for CircuitPolicy {
+    fn default() -> Self {
+        Self { failures: 5, pause: Duration::from_secs(60) }
+    }
+}
+
+// === impl CircuitBreakers ===
+
+impl CircuitBreakers {
+    pub(super) fn new(patience: CircuitPolicy) -> Self {
+        Self { patience, ill: HashMap::new() }
+    }
+
+    /// Whether the target may be called now. A call that is let through must be followed by how it went.
+    pub(super) fn admit(&mut self, target: &str, now: Timestamp) -> bool {
+        let Some(circuit) = self.ill.get_mut(target) else { return true };
+        if circuit.failures < self.patience.failures {
+            return true;
+        }
+        if circuit.is_probed || now < circuit.failed_at.plus(self.patience.pause) {
+            return false;
+        }
+        circuit.is_probed = true;
+        true
+    }
+
+    pub(super) fn succeeded(&mut self, target: &str) {
+        self.ill.remove(target);
+    }
+
+    pub(super) fn failed(&mut self, target: &str, at: Timestamp) {
+        if !self.ill.contains_key(target) && self.ill.len() >= MAX_CIRCUITS {
+            let oldest = self.ill.iter().min_by_key(|(_, circuit)| circuit.failed_at).map(|(name, _)| name.clone());
+            if let Some(oldest) = oldest {
+                self.ill.remove(&oldest);
+            }
+        }
+        let failures = self.ill.get(target).map_or(0, |circuit| circuit.failures);
+        let circuit = CircuitBreaker { failures: failures.saturating_add(1), failed_at: at, is_probed: false };
+        self.ill.insert(target.to_owned(), circuit);
+    }
+
+    /// Nothing was learnt about the target.
+    pub(super) fn unknown(&mut self, target: &str) {
+        if let Some(circuit) = self.ill.get_mut(target) {
+            circuit.is_probed = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1000)
+    }
+
+    #[test]
+    fn a_target_that_fails_is_left_alone_and_then_probed_once() {
+        let mut circuits = CircuitBreakers::new(CircuitPolicy { failures: 2, pause: Duration::from_secs(60) });
+        circuits.failed("a", at(0));
+        assert!(circuits.admit("a", at(1)) && circuits.admit("a", at(1)), "one failure is an accident");
+        circuits.failed("a", at(2));
+        assert!(!circuits.admit("a", at(61)));
+        assert!(circuits.admit("b", at(61)), "another target");
+        assert!(circuits.admit("a", at(62)));
+        assert!(!circuits.admit("a", at(62)), "one probe at a time");
+        circuits.failed("a", at(63));
+        assert!(!circuits.admit("a", at(122)));
+        assert!(circuits.admit("a", at(123)));
+        circuits.unknown("a");
+        assert!(circuits.admit("a", at(123)), "the probe told nothing, so there is another");
+        circuits.succeeded("a");
+        assert!(circuits.admit("a", at(123)) && circuits.admit("a", at(123)));
+        assert_eq!(circuits.ill.len(), 0);
+    }
+
+    #[test]
+    fn only_so_many_are_remembered() {
+        let mut circuits = CircuitBreakers::new(CircuitPolicy { failures: 1, pause: Duration::from_secs(60) });
+        for number in 0..=i64::try_from(MAX_CIRCUITS).unwrap() {
+            circuits.failed(&number.to_string(), at(number));
+        }
+        assert_eq!(circuits.ill.len(), MAX_CIRCUITS);
+        assert!(circuits.admit("0", at(0)) && !circuits.admit("1", at(1)));
+    }
+}

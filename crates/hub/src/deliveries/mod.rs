@@ -1,0 +1,204 @@
+//! Tells webhooks what happened: takes what is due from the store, tries it, and keeps how that went.
+//!
+//! A delivery is in the store before anybody is told, so it survives the hub. It is sent until the other end acknowledges
+//! it or it was tried often enough; never twice at the same time, and never after an acknowledgement that was kept. A
+//! target that fails again and again is left alone for a while, and none may take more than its share of the slots.
+
+mod attempt;
+mod body;
+mod circuit_breaker;
+mod push_renderer;
+mod retry;
+mod secret;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use attache_client::egress;
+use attache_protocol::{DeliveryId, wire::delivery::DeliveryKind};
+use attache_store::record::delivery::DeliveryRecord;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout},
+};
+
+use crate::{Handle, bus::Topic};
+use circuit_breaker::CircuitBreakers;
+
+pub use circuit_breaker::CircuitPolicy;
+pub use push_renderer::{PushNotification, PushRenderer, PushUpdate};
+pub(crate) use secret::{SecretSubject, WebhookSigners};
+
+/// How deliveries are tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How long to wait after the first failure, the second, …; a failure after the last of them is the end.
+    pub retries: Vec<Duration>,
+    /// The longest wait that a target may ask for with `Retry-After`.
+    pub longest_retry_after: Duration,
+    /// How many are under way at a time.
+    pub slots: usize,
+    /// How many of them to one target.
+    pub slots_per_target: usize,
+    pub patience: CircuitPolicy,
+    /// How often to look without a hint: what waits for its time gives none.
+    pub look_every: Duration,
+    /// How long those under way may take when the hub stops. What is cut off is sent again after the next start.
+    pub last_words: Duration,
+}
+
+/// Deliveries that a person wants to be tried now, whatever their target did before.
+#[derive(Debug, Default)]
+pub(crate) struct UrgentDeliveries(Mutex<HashSet<DeliveryId>>);
+
+/// The one task that sends. It owns everything that is under way.
+struct DeliverySender {
+    hub: Handle,
+    under_way: JoinSet<FinishedAttempt>,
+    busy: HashSet<DeliveryId>,
+    /// How many are under way to each target.
+    shares: HashMap<String, usize>,
+    /// Each try tells how its target is before anybody can see how the try went.
+    circuits: Arc<Mutex<CircuitBreakers>>,
+    /// How far a look reaches: past what waits for its target.
+    reach: usize,
+}
+
+struct FinishedAttempt {
+    delivery: DeliveryId,
+    target: String,
+}
+
+/// The most that one look takes from the store.
+const MAX_DUE: usize = 65_536;
+
+/// Runs until the hub drains.
+pub(crate) async fn run(hub: Handle) {
+    let mut hints = hub.bus().watch(Topic::Deliveries);
+    let mut outbox = DeliverySender::new(hub.clone());
+    loop {
+        let look_again = Instant::now() + hub.options().outbox.look_every;
+        outbox.start_due().await;
+        tokio::select! {
+            () = hub.drained() => return outbox.finish().await,
+            () = hints.moved() => {}
+            () = sleep_until(look_again) => {}
+            Some(ended) = outbox.under_way.join_next() => outbox.ended(ended),
+        }
+    }
+}
+
+// === impl Options ===
+
+impl Default for Options {
+    fn default() -> Self {
+        const MINUTE: u64 = 60;
+        const HOUR: u64 = 60 * MINUTE;
+        Self {
+            // About a day in all.
+            retries: [1, 5, 30, 2 * MINUTE, 10 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR]
+                .map(Duration::from_secs)
+                .to_vec(),
+            longest_retry_after: Duration::from_secs(3 * HOUR),
+            slots: 32,
+            slots_per_target: 4,
+            patience: CircuitPolicy::default(),
+            look_every: Duration::from_secs(1),
+            last_words: Duration::from_secs(3),
+        }
+    }
+}
+
+// === impl UrgentDeliveries ===
+
+impl UrgentDeliveries {
+    pub(crate) fn add(&self, delivery: DeliveryId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(delivery);
+    }
+
+    pub(crate) fn take(&self, delivery: DeliveryId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&delivery)
+    }
+}
+
+// === impl DeliverySender ===
+
+impl DeliverySender {
+    fn new(hub: Handle) -> Self {
+        let circuits = Arc::new(Mutex::new(CircuitBreakers::new(hub.options().outbox.patience)));
+        Self { hub, under_way: JoinSet::new(), busy: HashSet::new(), shares: HashMap::new(), circuits, reach: 0 }
+    }
+
+    /// Starts as much of what is due as there are slots for.
+    async fn start_due(&mut self) {
+        let slots = self.hub.options().outbox.slots;
+        while self.under_way.len() < slots {
+            let limit = self.reach.max(2 * slots);
+            let due = match self.hub.store().due_deliveries(self.hub.now(), limit).await {
+                Ok(due) => due,
+                Err(error) => return tracing::warn!(%error, "cannot see which deliveries are due"),
+            };
+            let found = due.len();
+            for delivery in due {
+                if self.under_way.len() < slots && !self.busy.contains(&delivery.id) {
+                    self.start(delivery);
+                }
+            }
+            // What waits for its target fills the page; behind it may be others whose targets are well.
+            let is_all = found < limit || limit >= MAX_DUE;
+            self.reach = if found < limit / 4 { limit / 2 } else { limit };
+            if is_all {
+                return;
+            }
+            self.reach = 2 * limit;
+        }
+    }
+
+    /// Unless its target is left alone or has all of its slots, or nobody can write it yet.
+    fn start(&mut self, delivery: DeliveryRecord) {
+        if delivery.kind == DeliveryKind::TaskUpdated && self.hub.push_renderer().is_none() {
+            return;
+        }
+        let target = egress::origin(&delivery.url);
+        let share = self.shares.get(&target).copied().unwrap_or_default();
+        let is_urgent = self.hub.urgent().take(delivery.id);
+        let admit = || self.circuits.lock().unwrap_or_else(PoisonError::into_inner).admit(&target, self.hub.now());
+        if !is_urgent && (share >= self.hub.options().outbox.slots_per_target || !admit()) {
+            return;
+        }
+        self.shares.insert(target.clone(), share + 1);
+        self.busy.insert(delivery.id);
+        let (hub, circuits) = (self.hub.clone(), self.circuits.clone());
+        self.under_way.spawn(async move {
+            let id = delivery.id;
+            attempt::make(&hub, delivery, &circuits).await;
+            FinishedAttempt { delivery: id, target }
+        });
+    }
+
+    fn ended(&mut self, ended: Result<FinishedAttempt, tokio::task::JoinError>) {
+        let FinishedAttempt { delivery, target } = match ended {
+            Ok(done) => done,
+            // Its delivery stays busy until the next start: better late than twice.
+            Err(error) => return tracing::error!(%error, "a delivery was cut off"),
+        };
+        self.busy.remove(&delivery);
+        if let Some(share) = self.shares.get_mut(&target) {
+            *share -= 1;
+            if *share == 0 {
+                self.shares.remove(&target);
+            }
+        }
+    }
+
+    async fn finish(mut self) {
+        let last_words = self.hub.options().outbox.last_words;
+        let all = async { while self.under_way.join_next().await.is_some() {} };
+        if timeout(last_words, all).await.is_err() {
+            tracing::info!(deliveries = self.under_way.len(), "cut off; they are sent again after the next start");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The limits on how often somebody may try: without a credential, with a wrong one, by password, and, if told, at all.
+
+use std::net::IpAddr;
+
+use attache_protocol::{AgentId, KeyId, UserId};
+use attache_store::record::RuntimeKind;
+
+use crate::{
+    Options, Principal, PrincipalKind, Result,
+    identity::limiter::{ClientNetwork, RateLimitStatus, RateLimiter},
+};
+
+#[derive(Debug)]
+pub(crate) struct RequestLimits {
+    /// Wrong passwords.
+    pub(crate) by_address: RateLimiter<ClientNetwork>,
+    /// Of one name from one network: nobody locks a person out from elsewhere.
+    pub(crate) by_name: RateLimiter<LoginAttemptKey>,
+    /// Wrong credentials of any kind.
+    failed: RateLimiter<ClientNetwork>,
+    /// Requests that carry no credential.
+    anonymous: RateLimiter<ClientNetwork>,
+    /// Requests with a good one; no limit unless the hub was told one.
+    principals: Option<RateLimiter<RateSubject>>,
+}
+
+/// A name and the network that it was tried from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct LoginAttemptKey(String, ClientNetwork);
+
+/// Whose requests are counted together: making one more key gives nobody more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum RateSubject {
+    User(UserId),
+    Key(KeyId),
+    Agent(AgentId),
+}
+
+// === impl RequestLimits ===
+
+impl RequestLimits {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            by_address: RateLimiter::new("sign-in", options.sign_in_failures_per_minute),
+            by_name: RateLimiter::new("sign-in", options.sign_in_failures_per_minute),
+            failed: RateLimiter::new("failed", options.failures_per_minute),
+            anonymous: RateLimiter::new("anonymous", options.anonymous_per_minute),
+            principals: options.requests_per_minute.map(|limit| RateLimiter::new("principal", limit)),
+        }
+    }
+
+    /// A request that carries no credential at all.
+    pub(crate) fn anonymous(&self, from: IpAddr) -> Result<()> {
+        self.anonymous.take(from).map(drop)
+    }
+
+    /// A credential was wrong. Right ones are never refused for it: whoever shares the address is not to blame.
+    pub(crate) fn failed(&self, from: IpAddr) -> Result<()> {
+        self.failed.take(from).map(drop)
+    }
+
+    /// A request of somebody who is known. What a paired device says of its work is not counted.
+    pub(crate) fn admit(&self, by: &Principal) -> Result<Option<RateLimitStatus>> {
+        let Some(limiter) = &self.principals else { return Ok(None) };
+        let subject = match by.who {
+            PrincipalKind::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. }
+            | PrincipalKind::Anonymous { .. } => {
+                return Ok(None);
+            }
+            PrincipalKind::Runtime { agent, kind: RuntimeKind::AgentKey, .. }
+            | PrincipalKind::Outside { agent, .. }
+            | PrincipalKind::Run { agent, .. } => RateSubject::Agent(agent),
+            PrincipalKind::Key { key, .. } => by.user.map_or(RateSubject::Key(key), RateSubject::User),
+        };
+        limiter.take(subject).map(Some)
+    }
+}
+
+// === impl LoginAttemptKey ===
+
+impl From<(&str, IpAddr)> for LoginAttemptKey {
+    fn from((name, from): (&str, IpAddr)) -> Self {
+        Self(name.to_owned(), from.into())
+    }
+}

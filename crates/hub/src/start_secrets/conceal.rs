@@ -1,0 +1,162 @@
+//! Finds the secrets of a START in the text of an input and puts `***` there; every other byte stays as it came.
+
+use std::{fmt, ops::Range};
+
+use attache_protocol::{Json, wire::awcp::REDACTED};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// Where the secrets of a data part are.
+const SECRETS: [&[&str]; 2] = [
+    &["data", "awcp", "mount", "credential", "private_key"],
+    &["data", "awcp", "mount", "endpoint", "tunnel", "token"],
+];
+
+/// A member on the way to a secret comes twice: what readers make of it differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DuplicateMember;
+
+/// The members of an object, each as the piece of text that it is.
+struct RawMembers<'a>(Vec<(String, &'a RawValue)>);
+
+/// The parts with their secrets hidden; `None` if they have none.
+pub(super) fn parts(json: &Json) -> Result<Option<Json>, DuplicateMember> {
+    let mut found = Vec::new();
+    if may_have(json.get()) {
+        in_parts(json.get(), json.get(), &mut found)?;
+    }
+    Ok(hidden(json.get(), found))
+}
+
+/// The same for a whole message.
+pub(super) fn message(json: &Json) -> Result<Option<Json>, DuplicateMember> {
+    let mut found = Vec::new();
+    if may_have(json.get())
+        && let Some(parts) = member(json.get(), "parts")?
+    {
+        in_parts(json.get(), parts, &mut found)?;
+    }
+    Ok(hidden(json.get(), found))
+}
+
+/// Most inputs have nothing to do with it. A name may be written with escapes.
+fn may_have(text: &str) -> bool {
+    text.contains("awcp") || text.contains("\\u")
+}
+
+fn in_parts(whole: &str, parts: &str, found: &mut Vec<Range<usize>>) -> Result<(), DuplicateMember> {
+    let Ok(parts) = serde_json::from_str::<Vec<&RawValue>>(parts) else { return Ok(()) };
+    for part in parts {
+        for path in SECRETS {
+            let mut at = Some(part.get());
+            for name in path {
+                at = match at {
+                    Some(object) => member(object, name)?,
+                    None => None,
+                };
+            }
+            if let Some(secret) = at.filter(|secret| *secret != "null" && secret.trim_matches('"') != REDACTED) {
+                let start = secret.as_ptr().addr() - whole.as_ptr().addr();
+                found.push(start..start + secret.len());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The member of an object as the piece of the same text that it is.
+fn member<'a>(object: &'a str, name: &str) -> Result<Option<&'a str>, DuplicateMember> {
+    let Ok(RawMembers(entries)) = serde_json::from_str::<RawMembers<'a>>(object) else { return Ok(None) };
+    let mut named = entries.into_iter().filter(|(key, _)| key == name).map(|(_, value)| value.get());
+    match (named.next(), named.next()) {
+        (found, None) => Ok(found),
+        (_, Some(_)) => Err(DuplicateMember),
+    }
+}
+
+fn hidden(text: &str, mut found: Vec<Range<usize>>) -> Option<Json> {
+    if found.is_empty() {
+        return None;
+    }
+    found.sort_by_key(|range| range.start);
+    let (mut hidden, mut done) = (String::with_capacity(text.len()), 0);
+    for range in found {
+        hidden.push_str(&text[done..range.start]);
+        hidden.push_str(Json::of(REDACTED).get());
+        done = range.end;
+    }
+    hidden.push_str(&text[done..]);
+    Some(Json::from_text(hidden).expect("a string in the place of a value is JSON as well"))
+}
+
+// === impl RawMembers ===
+
+impl<'de> Deserialize<'de> for RawMembers<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct RawMembersVisitor;
+        impl<'de> Visitor<'de> for RawMembersVisitor {
+            type Value = RawMembers<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(RawMembers(entries))
+            }
+        }
+        deserializer.deserialize_map(RawMembersVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::from_text(text).unwrap()
+    }
+
+    fn start(credential: &str, token: &str) -> String {
+        format!(
+            r#"[{{"text" : "go"}}, {{ "data":{{"awcp":{{"n":9007199254740993,"type":"START","mount":{{"credential":{{"type":"private_key","private_key": {credential} }},"endpoint":{{"port":22,"tunnel":{{"url":"wss://h/t","token":{token}}}}}}}}}}}}}]"#
+        )
+    }
+
+    #[test]
+    fn only_the_secrets_change() {
+        let (given, kept) = (start(r#""KEY\nline""#, r#""TOKEN""#), start(r#""***""#, r#""***""#));
+        assert_eq!(parts(&json(&given)), Ok(Some(json(&kept))));
+        assert_eq!(parts(&json(&kept)), Ok(None));
+        let message_of = |parts: &str| json(&format!(r#"{{"messageId":"m","parts":{parts}}}"#));
+        assert_eq!(message(&message_of(&given)), Ok(Some(message_of(&kept))));
+        // Names with escapes are the same names, and a secret of another type is one too.
+        let escaped = start(r#"{"pem":"KEY"}"#, "7").replace("private_key\":", "private\\u005fkey\":");
+        let hidden = start(r#""***""#, r#""***""#).replace("private_key\":", "private\\u005fkey\":");
+        assert_eq!(parts(&json(&escaped)), Ok(Some(json(&hidden))));
+    }
+
+    #[test]
+    fn what_readers_would_disagree_on_is_refused() {
+        let twice = start(r#""KEY","private_key":"OTHER""#, r#""TOKEN""#);
+        assert_eq!(parts(&json(&twice)), Err(DuplicateMember));
+        let twice = r#"[{"data":{"awcp":{},"awcp":{"mount":{"credential":{"private_key":"KEY"}}}}}]"#;
+        assert_eq!(parts(&json(twice)), Err(DuplicateMember));
+    }
+
+    #[test]
+    fn what_has_none_is_left_alone() {
+        for text in
+            ["[]", "7", r#"[7,{"text":"awcp"}]"#, r#"[{"data":{"awcp":{"mount":null}}}]"#, r#"[{"data":"awcp"}]"#]
+        {
+            assert_eq!(parts(&json(text)), Ok(None), "{text}");
+        }
+    }
+}

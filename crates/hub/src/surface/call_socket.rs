@@ -1,0 +1,73 @@
+//! A call over a WebSocket: frames go out until the call has ended. What the watcher says is not listened to.
+
+use axum::{
+    body::Body,
+    extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code},
+    http::Response,
+    response::IntoResponse as _,
+};
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use crate::{Handle, stream::CallFollow, surface::connection_slot::ConnectionSlot};
+
+/// A watcher has nothing to say but goodbye.
+const MAX_MESSAGE: usize = 64 << 10;
+
+/// Turns the request into a WebSocket that shows the call.
+pub(super) fn upgrade(
+    upgrade: WebSocketUpgrade,
+    hub: Handle,
+    followed: CallFollow,
+    seat: Option<ConnectionSlot>,
+) -> Response<Body> {
+    let upgrade = upgrade.read_buffer_size(4096).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
+    let response = upgrade.on_upgrade(move |socket| {
+        let tracker = hub.tasks().clone();
+        tracker.track_future(async move {
+            hub.metrics().streams.add(1);
+            Box::pin(show(&hub, socket, followed)).await;
+            hub.metrics().streams.take(1);
+            drop(seat);
+        })
+    });
+    response.into_response()
+}
+
+async fn show(hub: &Handle, mut socket: WebSocket, mut followed: CallFollow) {
+    loop {
+        let message = tokio::select! {
+            frame = followed.next() => match frame {
+                Some(frame) => Message::text(frame.text()),
+                None => break,
+            },
+            heard = socket.recv() => match heard {
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(_)) => continue,
+            },
+            () = tokio::time::sleep(hub.options().keep_alive) => Message::Ping(Bytes::new()),
+        };
+        // A watcher that takes nothing for so long is gone.
+        match timeout(hub.options().heartbeat_timeout, socket.send(message)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return,
+        }
+    }
+    let (code, reason) = match followed.is_ended() {
+        true => (close_code::NORMAL, "the call has ended"),
+        false if hub.is_draining() => (close_code::AWAY, "the hub is shutting down; watch again when it is back"),
+        false => (close_code::POLICY, "the credential is not good any more"),
+    };
+    let close = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
+    let _ = timeout(hub.options().keep_alive, async {
+        if socket.send(close).await.is_ok() {
+            // The watcher's own goodbye, so that nothing that was written is lost on the way.
+            while let Some(Ok(message)) = socket.recv().await {
+                if matches!(message, Message::Close(_)) {
+                    break;
+                }
+            }
+        }
+    })
+    .await;
+}

@@ -1,0 +1,259 @@
+//! A folder that was lent to us: from START to the last word.
+
+use std::{path::PathBuf, time::Duration};
+
+use attache_protocol::{
+    Secret, Timestamp,
+    rules::{assignment::AssignmentKey, delegation::LeaseTerms},
+    wire::{
+        awcp::{AccessMode, AwcpDone, AwcpError, AwcpErrorCode, AwcpInvite, AwcpMessage, AwcpStart},
+        output::OutputLocation,
+    },
+};
+use attache_workspace::mount::{self, MountHandle, MountPoint, MountRequest, MountSummary, PortForward, UnmountReason};
+use tokio::time::Instant;
+
+use super::{Collaborator, PendingOutcome, SchedulerPermit};
+
+/// It is ours until it ends. Dropping it unmounts the folder, and the host hears that nobody works any more.
+#[derive(Debug)]
+pub struct BorrowedFolder {
+    role: Collaborator,
+    key: AssignmentKey,
+    invite: AwcpInvite,
+    terms: LeaseTerms,
+    deadline: Timestamp,
+    /// The same by a clock that nobody sets.
+    ends: Instant,
+    /// What the host should know about how it was mounted.
+    notes: Option<String>,
+    mount_point: PathBuf,
+    /// Until it is mounted.
+    started: Option<(AwcpStart, Secret<String>, MountPoint)>,
+    mounted: Option<BorrowedMount>,
+    outcome: PendingOutcome,
+    has_ended: bool,
+}
+
+#[derive(Debug)]
+struct BorrowedMount {
+    mounted: MountHandle,
+    _forward: Option<PortForward>,
+    _turn: SchedulerPermit,
+}
+
+/// What the host is told of work that is done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkDone {
+    pub final_summary: String,
+    /// The files to look at.
+    pub highlights: Vec<String>,
+    pub notes: Option<String>,
+    /// Where the rest is, when the summary is not all that was printed.
+    pub full_output: Option<OutputLocation>,
+}
+
+/// Why work on it must stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseEnd {
+    /// The host said so, with these words.
+    Host(Box<AwcpMessage>),
+    /// The lease is over.
+    Expired,
+    /// The folder is not there any more.
+    Gone(UnmountReason),
+}
+
+/// How long the host may take to show the folder once more before the work counts as done.
+const FINAL_REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
+/// The guard unmounts a moment after the runtime would have.
+const GUARD_UNMOUNT_DELAY: Duration = Duration::from_secs(2);
+
+// === impl BorrowedFolder ===
+
+impl BorrowedFolder {
+    pub(super) fn new(
+        role: Collaborator,
+        key: AssignmentKey,
+        invite: AwcpInvite,
+        started: (AwcpStart, Secret<String>, MountPoint),
+        (terms, deadline): (LeaseTerms, Timestamp),
+        outcome: PendingOutcome,
+    ) -> Self {
+        let mount_point = started.2.mount_point();
+        let started = Some(started);
+        let ends = Instant::now() + terms.ttl;
+        let (mounted, notes, has_ended) = (None, None, false);
+        Self { role, key, invite, terms, deadline, ends, notes, mount_point, started, mounted, outcome, has_ended }
+    }
+
+    pub const fn invite(&self) -> &AwcpInvite {
+        &self.invite
+    }
+
+    pub const fn access_mode(&self) -> AccessMode {
+        self.terms.access_mode
+    }
+
+    pub const fn deadline(&self) -> Timestamp {
+        self.deadline
+    }
+
+    /// Where the folder is, once it is mounted.
+    pub fn mount_point(&self) -> &std::path::Path {
+        &self.mount_point
+    }
+
+    /// Waits for its turn and mounts the folder. An error is the last word, and [`fail`](Self::fail) says it.
+    pub async fn mount(&mut self) -> Result<(), AwcpError> {
+        let Some((start, private_key, place)) = self.started.take() else { return Ok(()) };
+        let options = self.role.options();
+        let turn = options.scheduler.acquire(&self.key.caller, &self.key.delegation).await;
+        let failed = |code, message: String| AwcpError::new(&self.key.delegation, code, message);
+        let endpoint = start.mount.endpoint;
+        let forward = match &endpoint.tunnel {
+            Some(tunnel) => Some(
+                PortForward::open(options.tunnels.dial(tunnel))
+                    .await
+                    .map_err(|error| failed(AwcpErrorCode::MountFailed, format!("no port for the tunnel: {error}")))?,
+            ),
+            None => None,
+        };
+        let (host, port) = match &forward {
+            Some(forward) => (forward.address().ip().to_string(), forward.address().port()),
+            None => (endpoint.host, endpoint.port),
+        };
+        let wishes =
+            start.mount.mount_options.and_then(|wishes| wishes.parse::<Vec<String>>().ok()).unwrap_or_default();
+        let (wishes, ignored) = mount::safe_mount_options(wishes);
+        if !ignored.is_empty() {
+            self.notes = Some(format!("These mount options were not followed: {}.", ignored.join(", ")));
+        }
+        let mounting = MountRequest {
+            host,
+            port,
+            user: endpoint.user,
+            locator: start.mount.export_locator,
+            host_key: start.mount.host_key.unwrap_or_default(),
+            private_key,
+            access_mode: self.terms.access_mode,
+            lasts: self.ends.duration_since(Instant::now()) + GUARD_UNMOUNT_DELAY,
+            options: wishes,
+        };
+        let mounted = mount::mount(&options.guard, place, mounting).await.map_err(|error| {
+            // Whatever became of it then, it came too late.
+            let is_over = Instant::now() >= self.ends;
+            if is_over {
+                tracing::info!(%error, "a folder was not mounted before its lease was over");
+                return failed(AwcpErrorCode::Expired, "the lease was over before the folder was mounted".to_owned());
+            }
+            AwcpError { hint: error.hint(), ..failed(error.code(), error.to_string()) }
+        })?;
+        self.role.record(&self.key, |entry| entry, "mount");
+        self.mounted = Some(BorrowedMount { mounted, _forward: forward, _turn: turn });
+        Ok(())
+    }
+
+    /// Waits until there is a reason to stop.
+    pub async fn ended(&mut self) -> LeaseEnd {
+        let ends = self.ends;
+        let mounted = self.mounted.as_ref();
+        let gone = async {
+            match mounted {
+                Some(held) => held.mounted.gone().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            last = self.outcome.final_message() => LeaseEnd::Host(Box::new(last)),
+            () = tokio::time::sleep_until(ends) => LeaseEnd::Expired,
+            ended = gone => LeaseEnd::Gone(ended),
+        }
+    }
+
+    /// The work is done. Everything is with the host when this returns; if it cannot be, that is what it answers.
+    pub async fn done(mut self, work: WorkDone) -> AwcpMessage {
+        let WorkDone { final_summary, highlights, notes, full_output } = work;
+        let is_there = match &self.mounted {
+            Some(held) => held.mounted.is_alive(FINAL_REFRESH_TIMEOUT).await,
+            None => false,
+        };
+        let ended = self.unmount().await;
+        let delegation_id = self.key.delegation.clone();
+        let error = |code, text: &str| AwcpMessage::Error(AwcpError::new(&self.key.delegation, code, text));
+        let why = ended.map(|ended| ended.why);
+        let last = if Instant::now() >= self.ends || why == Some(UnmountReason::Expired) {
+            error(AwcpErrorCode::Expired, "the lease was over before the work was done")
+        } else if !is_there || why != Some(UnmountReason::Asked) {
+            error(AwcpErrorCode::TaskFailed, "the folder was taken away while the agent worked in it")
+        } else {
+            let outages = ended.map_or(0, |ended| ended.outages);
+            let told = [notes, self.notes.take(), outages_note(outages)].into_iter().flatten().collect::<Vec<_>>();
+            let notes = Some(told.join("\n")).filter(|notes| !notes.is_empty());
+            AwcpMessage::Done(AwcpDone { delegation_id, final_summary, highlights, notes, full_output })
+        };
+        self.end(last)
+    }
+
+    /// It will not be done. The folder is unmounted when this returns.
+    pub async fn fail(mut self, error: AwcpError) -> AwcpMessage {
+        self.unmount().await;
+        self.end(AwcpMessage::Error(error))
+    }
+
+    /// An error of this delegation.
+    pub fn error(&self, code: AwcpErrorCode, message: impl Into<String>) -> AwcpError {
+        AwcpError::new(&self.key.delegation, code, message)
+    }
+
+    /// What there is to say once work on it had to stop.
+    pub fn error_of(&self, over: &LeaseEnd) -> AwcpError {
+        match over {
+            LeaseEnd::Host(last) => match &**last {
+                AwcpMessage::Error(error) => error.clone(),
+                _ => self.error(AwcpErrorCode::Cancelled, "the delegation has ended"),
+            },
+            LeaseEnd::Expired | LeaseEnd::Gone(UnmountReason::Expired) => {
+                self.error(AwcpErrorCode::Expired, "the lease was over before the work was done")
+            }
+            LeaseEnd::Gone(UnmountReason::Asked | UnmountReason::Died | UnmountReason::Unguarded) => {
+                self.error(AwcpErrorCode::TaskFailed, "the mount of the folder was lost while the agent worked in it")
+            }
+        }
+    }
+
+    async fn unmount(&mut self) -> Option<MountSummary> {
+        drop(self.started.take());
+        match self.mounted.take() {
+            Some(BorrowedMount { mounted, .. }) => Some(mounted.unmount().await),
+            None => None,
+        }
+    }
+
+    fn end(&mut self, last: AwcpMessage) -> AwcpMessage {
+        self.has_ended = true;
+        self.role.end(&self.key, last)
+    }
+}
+
+/// For the host: what was on its way when the connection broke did not arrive.
+fn outages_note(outages: u32) -> Option<String> {
+    let times = match outages {
+        0 => return None,
+        1 => "once".to_owned(),
+        more => format!("{more} times"),
+    };
+    Some(format!(
+        "The connection to the folder broke {times} and was made again. Files that were being written then may be incomplete: \
+         look at the diff."
+    ))
+}
+
+impl Drop for BorrowedFolder {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let error = self.error(AwcpErrorCode::TaskFailed, "whoever worked on it is gone");
+            self.role.end(&self.key, AwcpMessage::Error(error));
+        }
+    }
+}

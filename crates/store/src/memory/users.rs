@@ -1,0 +1,226 @@
+//! Users and access rules.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use attache_protocol::{
+    KeyId, RuntimeId, TenantId, UserId,
+    wire::{key::Role, runtime::RuntimeState},
+};
+
+use super::{
+    MemoryStore,
+    page::{self, NameCursor, PageOrder},
+    state::{ModelKey, ModelState},
+};
+use crate::{
+    Error, Result, UserStore, WriteContext, entry,
+    record::{
+        AuditEvent, KeyKind, ListPage, Pagination, RuntimeKind, StoredCredential,
+        user::{AccessRulesRecord, NewUser, UserPatch, UserRecord, UserRef},
+    },
+};
+
+// === impl ModelState ===
+
+impl ModelState {
+    fn create_user(&mut self, context: &WriteContext, new: NewUser) -> Result<UserRecord> {
+        self.known_tenant(context.tenant)?;
+        self.free_user_name(context.tenant, &new.name, None)?;
+        let NewUser { id, name, role, password } = new;
+        let tenant = context.tenant;
+        let user = UserRecord { id, tenant, name, role, password, created_at: context.at, removed_at: None };
+        self.append(tenant, context.at, &context.actor, entry::user::user_created(&user));
+        self.users.insert(id, user.clone());
+        Ok(user)
+    }
+
+    fn update_user(
+        &mut self,
+        context: &WriteContext,
+        user: &UserRef,
+        patch: UserPatch,
+        keep: Option<KeyId>,
+    ) -> Result<UserRecord> {
+        let before = self.user(context.tenant, user)?.clone();
+        if before.removed_at.is_some() {
+            return Err(Error::NotFound);
+        }
+        if let Some(name) = &patch.name {
+            self.free_user_name(context.tenant, name, Some(before.id))?;
+        }
+        if patch.role.is_some_and(|role| role != Role::Owner) {
+            self.not_the_last_owner(&before)?;
+        }
+        if patch.password.is_some() {
+            self.revoke_keys(context, |stored| {
+                let ends = stored.key.kind() == KeyKind::Session && Some(stored.key.id) != keep;
+                stored.key.user == Some(before.id) && ends
+            });
+        }
+        let row = entry::user::user_updated(before.id, &patch);
+        self.append(context.tenant, context.at, &context.actor, row);
+        let UserPatch { name, role, password } = patch;
+        let after = UserRecord {
+            name: name.unwrap_or(before.name),
+            role: role.unwrap_or(before.role),
+            password: password.or(before.password),
+            ..before
+        };
+        self.users.insert(after.id, after.clone());
+        Ok(after)
+    }
+
+    fn remove_user(&mut self, context: &WriteContext, user: &UserRef) -> Result<UserRecord> {
+        let user = self.user(context.tenant, user)?.clone();
+        if user.removed_at.is_some() {
+            return Ok(user);
+        }
+        self.not_the_last_owner(&user)?;
+        self.revoke_agent_keys(context, user.id);
+        self.revoke_keys(context, |stored| stored.key.user == Some(user.id));
+        self.append(context.tenant, context.at, &context.actor, entry::user::user_removed(&user));
+        let removed = UserRecord { removed_at: Some(context.at), ..user };
+        self.users.insert(removed.id, removed.clone());
+        Ok(removed)
+    }
+
+    /// The keys of a person's agents act for that person; devices stay paired, and do what they are given.
+    fn revoke_agent_keys(&mut self, context: &WriteContext, owner: UserId) {
+        let found = self.runtimes.values().filter(|runtime| {
+            let is_key = runtime.kind == RuntimeKind::AgentKey && runtime.state == RuntimeState::Active;
+            is_key && self.accounts[&runtime.agent].owner == Some(owner)
+        });
+        let found: Vec<RuntimeId> = found.map(|runtime| runtime.id).collect();
+        for runtime in found {
+            self.end_runtime(runtime, RuntimeState::Revoked, &context.actor, context.at);
+        }
+    }
+
+    /// Revokes the tenant's keys that are wanted, in order of creation.
+    pub(super) fn revoke_keys(&mut self, context: &WriteContext, wanted: impl Fn(&ModelKey) -> bool) {
+        let found = self.keys.values().filter(|stored| stored.tenant == context.tenant && wanted(stored));
+        let found: Vec<KeyId> = found.map(|stored| stored.key.id).collect();
+        for key in found {
+            self.revoke_key(context, key).expect("it was just found");
+        }
+    }
+
+    /// By name only users that were not removed are found.
+    fn user(&self, tenant: TenantId, user: &UserRef) -> Result<&UserRecord> {
+        let mut users = self.users.values().filter(|user| user.tenant == tenant);
+        match user {
+            UserRef::Id(id) => users.find(|user| user.id == *id),
+            UserRef::Name(name) => users.find(|user| user.name == *name && user.removed_at.is_none()),
+        }
+        .ok_or(Error::NotFound)
+    }
+
+    /// A user who was not removed.
+    pub(super) fn present_user(&self, tenant: TenantId, user: UserId) -> Result<()> {
+        let user = self.user(tenant, &UserRef::Id(user))?;
+        if user.removed_at.is_none() { Ok(()) } else { Err(Error::NotFound) }
+    }
+
+    /// Whether nobody but `except` has the name.
+    fn free_user_name(&self, tenant: TenantId, name: &str, except: Option<UserId>) -> Result<()> {
+        match self.user(tenant, &UserRef::Name(name.to_owned())) {
+            Ok(holder) if Some(holder.id) != except => Err(Error::NameTaken),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    fn not_the_last_owner(&self, user: &UserRecord) -> Result<()> {
+        let owners = self.users.values().filter(|known| known.tenant == user.tenant && known.removed_at.is_none());
+        let mut owners = owners.filter(|known| known.role == Role::Owner);
+        if user.role == Role::Owner && owners.all(|owner| owner.id == user.id) {
+            return Err(Error::LastOwner);
+        }
+        Ok(())
+    }
+
+    fn users(&self, tenant: TenantId, page: &Pagination) -> Result<ListPage<UserRecord>> {
+        let users = self.users.values().filter(|user| user.tenant == tenant && user.removed_at.is_none());
+        let by_name: BTreeMap<NameCursor, UserRecord> =
+            users.map(|user| (NameCursor(user.name.clone()), user.clone())).collect();
+        page::cut(by_name.into_iter(), PageOrder::Ascending, page)
+    }
+
+    fn set_access_rules(
+        &mut self,
+        context: &WriteContext,
+        text: String,
+        expected: Option<i64>,
+    ) -> Result<AccessRulesRecord> {
+        self.known_tenant(context.tenant)?;
+        let present = self.rules.get(&context.tenant);
+        let version = present.map_or(0, |rules| rules.version);
+        if expected.is_some_and(|expected| expected != version) {
+            return Err(Error::VersionChanged);
+        }
+        if let Some(same) = present.filter(|rules| rules.text == text) {
+            return Ok(same.clone());
+        }
+        let changed_by = context.actor.clone();
+        let rules = AccessRulesRecord { text, version: version + 1, changed_at: context.at, changed_by };
+        self.append(context.tenant, context.at, &context.actor, entry::user::rules_changed(&rules));
+        self.rules.insert(context.tenant, rules.clone());
+        Ok(rules)
+    }
+}
+
+// === impl MemoryStore ===
+
+#[async_trait]
+impl UserStore for MemoryStore {
+    async fn create_user(&self, context: WriteContext, user: NewUser) -> Result<UserRecord> {
+        self.write(|state| state.create_user(&context, user))
+    }
+
+    async fn update_user(
+        &self,
+        context: WriteContext,
+        user: UserRef,
+        patch: UserPatch,
+        keep: Option<KeyId>,
+    ) -> Result<UserRecord> {
+        self.write(|state| state.update_user(&context, &user, patch, keep))
+    }
+
+    async fn remove_user(&self, context: WriteContext, user: UserRef) -> Result<UserRecord> {
+        self.write(|state| state.remove_user(&context, &user))
+    }
+
+    async fn user(&self, tenant: TenantId, user: UserRef) -> Result<UserRecord> {
+        self.read(|state| state.user(tenant, &user).cloned())
+    }
+
+    async fn users(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>> {
+        self.read(|state| state.users(tenant, &page))
+    }
+
+    async fn key_credential(&self, key: KeyId) -> Result<Option<StoredCredential>> {
+        self.read(|state| Ok(state.keys.get(&key).map(|stored| state.credential_of(stored))))
+    }
+
+    async fn record_event(&self, context: WriteContext, event: AuditEvent) -> Result<()> {
+        self.write(|state| {
+            state.known_tenant(context.tenant)?;
+            state.append(context.tenant, context.at, &context.actor, entry::key::event(&event));
+            Ok(())
+        })
+    }
+
+    async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRulesRecord>> {
+        self.read(|state| Ok(state.rules.get(&tenant).cloned()))
+    }
+
+    async fn set_access_rules(
+        &self,
+        context: WriteContext,
+        text: String,
+        expected: Option<i64>,
+    ) -> Result<AccessRulesRecord> {
+        self.write(|state| state.set_access_rules(&context, text, expected))
+    }
+}

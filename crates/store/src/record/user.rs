@@ -1,0 +1,48 @@
+//! People: users, whom keys act for, and the rules that say what agents may reach.
+
+use attache_protocol::{Secret, TenantId, Timestamp, UserId, wire::key::Role};
+
+/// How a user is named: by id or by name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum UserRef {
+    Id(UserId),
+    Name(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewUser {
+    pub id: UserId,
+    pub name: String,
+    pub role: Role,
+    /// A hash in the PHC format, with its salt and its parameters.
+    pub password: Option<Secret<String>>,
+}
+
+/// What to change of a user; `None` leaves a member as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserPatch {
+    pub name: Option<String>,
+    pub role: Option<Role>,
+    pub password: Option<Secret<String>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserRecord {
+    pub id: UserId,
+    pub tenant: TenantId,
+    pub name: String,
+    pub role: Role,
+    pub password: Option<Secret<String>>,
+    pub created_at: Timestamp,
+    pub removed_at: Option<Timestamp>,
+}
+
+/// The access rules in force, as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessRulesRecord {
+    pub text: String,
+    /// Grows by one with every change, from 1.
+    pub version: i64,
+    pub changed_at: Timestamp,
+    pub changed_by: String,
+}

@@ -1,0 +1,159 @@
+//! Writes on conversations, messages and artifacts.
+
+use attache_protocol::{ArtifactId, ConversationId, Json, TenantId};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::{
+    rows::{self, IdBytes, RunState},
+    writer::WriteTransaction,
+};
+use crate::{
+    Error, Result, WriteContext, entry,
+    record::{ArtifactRecord, ConversationRecord, MessageRecord, NewArtifact, NewConversation, NewMessage},
+};
+
+pub(super) const ARTIFACT: &str = "uid, workspace, name, media_type, size, blake3, created, \
+     (select e.run from artifact_edges e where e.artifact = artifacts.id and e.kind = 0 order by e.no desc limit 1) \
+     from artifacts";
+
+const PRODUCED: i64 = 0;
+
+// === impl WriteTransaction ===
+
+impl WriteTransaction<'_, '_> {
+    pub(super) fn conversation(&self, tenant: TenantId, conversation: ConversationId) -> Result<ConversationRecord> {
+        read_conversation(self.connection, tenant, conversation)
+    }
+
+    pub(super) fn create_conversation(
+        &mut self,
+        context: &WriteContext,
+        new: &NewConversation,
+    ) -> Result<ConversationRecord> {
+        self.connection.execute(
+            "insert into conversations (id, tenant, title, metadata, created, user) values (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                IdBytes(new.id.uuid()),
+                IdBytes(context.tenant.uuid()),
+                new.title,
+                new.metadata.as_ref().map(Json::get),
+                context.at.millis(),
+                context.user.map(|user| IdBytes(user.uuid())),
+            ],
+        )?;
+        self.log(context.tenant, context.stamp(), &entry::conversation_created(new.id), None)?;
+        self.conversation(context.tenant, new.id)
+    }
+
+    pub(super) fn add_message(&mut self, context: &WriteContext, new: &NewMessage) -> Result<MessageRecord> {
+        self.conversation(context.tenant, new.conversation)?;
+        self.connection
+            .prepare_cached(
+                "insert into messages (uid, tenant, conversation, role, author, text, metadata, created)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
+            .execute(params![
+                IdBytes(new.id.uuid()),
+                IdBytes(context.tenant.uuid()),
+                IdBytes(new.conversation.uuid()),
+                rows::message_role_number(new.role),
+                context.actor,
+                new.text,
+                new.metadata.as_ref().map(Json::get),
+                context.at.millis(),
+            ])?;
+        self.log(context.tenant, context.stamp(), &entry::message_added(new.conversation, new.id), None)?;
+        Ok(MessageRecord {
+            id: new.id,
+            role: new.role,
+            author: context.actor.clone(),
+            text: new.text.clone(),
+            metadata: new.metadata.clone(),
+            created_at: context.at,
+        })
+    }
+
+    pub(super) fn add_artifact(&mut self, context: &WriteContext, new: &NewArtifact) -> Result<ArtifactRecord> {
+        self.conversation(context.tenant, new.workspace.conversation())?;
+        self.connection
+            .prepare_cached(
+                "insert into artifacts (uid, tenant, workspace, name, media_type, size, blake3, created)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
+            .execute(params![
+                IdBytes(new.id.uuid()),
+                IdBytes(context.tenant.uuid()),
+                IdBytes(new.workspace.uuid()),
+                new.name,
+                new.media_type,
+                i64::try_from(new.size).unwrap_or(i64::MAX),
+                new.blake3,
+                context.at.millis(),
+            ])?;
+        let artifact = ArtifactRecord {
+            id: new.id,
+            workspace: new.workspace,
+            name: new.name.clone(),
+            media_type: new.media_type.clone(),
+            size: new.size,
+            blake3: new.blake3,
+            produced_by: None,
+            created_at: context.at,
+        };
+        self.log(context.tenant, context.stamp(), &entry::artifact_changed(&artifact), None)?;
+        Ok(artifact)
+    }
+
+    /// Notes that a run produced these artifacts, all of its own workspace.
+    pub(super) fn link_artifacts(&self, run: &RunState, artifacts: &[ArtifactId]) -> Result<()> {
+        if artifacts.is_empty() {
+            return Ok(());
+        }
+        let conversation: Option<[u8; 16]> = self
+            .connection
+            .prepare_cached("select conversation from task_runs where id = ?1")?
+            .query_row([run.row], |row| row.get(0))?;
+        let workspace = conversation.unwrap_or_else(|| run.id.uuid().into_bytes());
+        for artifact in artifacts {
+            let row: i64 = self
+                .connection
+                .prepare_cached("select id from artifacts where uid = ?1 and tenant = ?2 and workspace = ?3")?
+                .query_row(params![IdBytes(artifact.uuid()), IdBytes(run.tenant.uuid()), workspace], |row| row.get(0))
+                .optional()?
+                .ok_or_else(|| Error::ForeignArtifact(artifact.to_string()))?;
+            self.connection
+                .prepare_cached("insert into artifact_edges (artifact, kind, run) values (?1, ?2, ?3)")?
+                .execute(params![row, PRODUCED, IdBytes(run.id.uuid())])?;
+        }
+        Ok(())
+    }
+}
+
+/// A conversation that was made explicitly, or a run's own.
+pub(super) fn read_conversation(
+    connection: &Connection,
+    tenant: TenantId,
+    conversation: ConversationId,
+) -> Result<ConversationRecord> {
+    let key = || [IdBytes(conversation.uuid()), IdBytes(tenant.uuid())];
+    let made = connection
+        .prepare_cached("select id, title, metadata, created, user from conversations where id = ?1 and tenant = ?2")?
+        .query_row(key(), rows::conversation)
+        .optional()?;
+    if let Some(made) = made {
+        return Ok(made);
+    }
+    connection
+        .prepare_cached("select created, user from task_runs where uid = ?1 and tenant = ?2 and conversation is null")?
+        .query_row(key(), |row| {
+            Ok(ConversationRecord {
+                id: conversation,
+                title: None,
+                metadata: None,
+                user: rows::maybe_user(row, 1)?,
+                created_at: rows::time(row, 0)?,
+            })
+        })
+        .optional()?
+        .ok_or(Error::NotFound)
+}

@@ -1,0 +1,406 @@
+//! What live runs hold and what ended runs used, in the writer's memory: a run that nobody limits costs no write for it.
+//!
+//! Sums go to `usage_days` in bulk, with a mark of how far into the log they reach. What ended after the mark is added
+//! again at start, from the runs themselves.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use attache_protocol::{
+    AgentId, Json, TenantId, Timestamp, UserId,
+    rules::{
+        quota::{QuotaAccount, QuotaLimits, Spend, UtcDay},
+        run::RunStatus,
+    },
+    wire::usage::{CostSource, ReportedUsage},
+};
+use rusqlite::{Connection, Row};
+
+use super::{
+    log_keys::LogKeys,
+    rows::{self, RunState},
+};
+use crate::record::quota::QuotaTarget;
+
+/// How many accounts are remembered.
+const MAX_ACCOUNTS: usize = 10_000;
+
+/// What one user has one agent do on one day: the grain of every sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct UsageCell {
+    pub(super) tenant: TenantId,
+    pub(super) day: UtcDay,
+    pub(super) user: Option<UserId>,
+    pub(super) agent: AgentId,
+}
+
+/// What ended runs used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct UsageSums {
+    pub(super) calls: u64,
+    pub(super) failed: u64,
+    pub(super) tokens: u64,
+    pub(super) micro_usd: u64,
+    pub(super) reported: u64,
+    pub(super) estimated: u64,
+    pub(super) unknown: u64,
+    pub(super) duration_ms: u64,
+}
+
+/// What live runs hold. It is exact, so that whatever was added can be taken away again.
+#[derive(Debug, Clone, Copy, Default)]
+struct ReservedUsage {
+    calls: u64,
+    tokens: u128,
+    micro_usd: u128,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct QuotaBalance {
+    spent: Spend,
+    held: ReservedUsage,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct UsageLedger {
+    held: HashMap<UsageCell, ReservedUsage>,
+    /// What `usage_days` does not have yet.
+    unwritten: BTreeMap<UsageCell, UsageSums>,
+    /// How far into each tenant's log `usage_days` reaches.
+    written_upto: HashMap<TenantId, i64>,
+    quotas: BTreeMap<(TenantId, QuotaTarget), QuotaLimits>,
+    /// Accounts of targets with a quota. They can be added up again at any time.
+    accounts: HashMap<(TenantId, QuotaTarget, UtcDay), QuotaBalance>,
+    undo: Vec<LedgerUndo>,
+    mark: usize,
+}
+
+#[derive(Debug)]
+enum LedgerUndo {
+    Spent(UsageCell, Option<UsageSums>),
+    Written {
+        unwritten: BTreeMap<UsageCell, UsageSums>,
+        upto: Vec<(TenantId, i64)>,
+    },
+    Quota(TenantId, QuotaTarget, Option<QuotaLimits>),
+    /// `usage_days` was corrected.
+    Corrected,
+}
+
+// === impl UsageLedger ===
+
+impl UsageLedger {
+    /// Reads the quotas and what ended after the marks. What live runs hold comes with the runs.
+    pub(super) fn rebuild(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut ledger = Self::default();
+        let mut quotas = connection.prepare("select tenant, user, agent, calls, tokens, micro_usd from quotas")?;
+        let mut found = quotas.query([])?;
+        while let Some(row) = found.next()? {
+            let target =
+                QuotaTarget { user: maybe_id(row, 1, rows::user_id)?, agent: maybe_id(row, 2, rows::agent_id)? };
+            let amount = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(i64::cast_unsigned));
+            let limits = QuotaLimits { calls: amount(3)?, tokens: amount(4)?, micro_usd: amount(5)? };
+            ledger.quotas.insert((rows::tenant_id(row.get(0)?), target), limits);
+        }
+        let mut tenants = connection.prepare("select id, no, usage_upto from tenants")?;
+        let mut found = tenants.query([])?;
+        while let Some(row) = found.next()? {
+            let (keys, upto) = (LogKeys::of(row.get(1)?), row.get(2)?);
+            ledger.written_upto.insert(rows::tenant_id(row.get(0)?), upto);
+            ledger.read_ended(connection, keys, upto)?;
+        }
+        ledger.undo.clear();
+        Ok(ledger)
+    }
+
+    fn read_ended(&mut self, connection: &Connection, keys: LogKeys, upto: i64) -> rusqlite::Result<()> {
+        let sql = format!(
+            "select {}, ended, usage from log cross join task_runs on uid = run
+             where key > ?1 and key <= ?2 and type in ('task.completed', 'task.failed', 'task.cancelled')",
+            rows::RUN_STATE
+        );
+        let [_, last] = keys.all();
+        let mut statement = connection.prepare(&sql)?;
+        let mut found = statement.query([keys.at(upto), last])?;
+        while let Some(row) = found.next()? {
+            let read = rows::run_state(row).and_then(|hot| Ok((hot, rows::time(row, 10)?, rows::maybe_json(row, 11)?)));
+            if let Some((hot, ended, usage)) = rows::readable("task_runs", row.get(0)?, read)? {
+                self.spend(&hot, ended, usage.as_ref());
+            }
+        }
+        Ok(())
+    }
+
+    /// A run moved from one state to the next; what it holds moves with it.
+    pub(super) fn follow(&mut self, from: Option<&RunState>, to: Option<&RunState>) {
+        let (before, after) = (from.and_then(holding), to.and_then(holding));
+        if before == after {
+            return;
+        }
+        if let Some((cell, held)) = before {
+            if let Some(sum) = self.held.get_mut(&cell) {
+                sum.subtract(held);
+                if sum.calls == 0 {
+                    self.held.remove(&cell);
+                }
+            }
+            self.adjust(cell, |account| account.held.subtract(held));
+        }
+        if let Some((cell, held)) = after {
+            self.held.entry(cell).or_default().add(held);
+            self.adjust(cell, |account| account.held.add(held));
+        }
+    }
+
+    /// An ended run used this much in all.
+    pub(super) fn spend(&mut self, hot: &RunState, ended: Timestamp, usage: Option<&Json>) {
+        if hot.refused {
+            return;
+        }
+        let cell = UsageCell::of(hot);
+        let used = UsageSums::of(hot.state.status(), usage, ended.since(hot.created));
+        let before = self.unwritten.get(&cell).copied();
+        self.unwritten.insert(cell, before.unwrap_or_default().plus(used));
+        self.undo.push(LedgerUndo::Spent(cell, before));
+        self.adjust(cell, |account| account.spent = account.spent.plus(used.spend()));
+    }
+
+    fn adjust(&mut self, cell: UsageCell, change: impl Fn(&mut QuotaBalance)) {
+        if self.accounts.is_empty() {
+            return;
+        }
+        for target in QuotaTarget::covering(cell.user, cell.agent) {
+            if let Some(account) = self.accounts.get_mut(&(cell.tenant, target, cell.day)) {
+                change(account);
+            }
+        }
+    }
+
+    pub(super) fn has_quotas(&self) -> bool {
+        !self.quotas.is_empty()
+    }
+
+    pub(super) fn limits(&self, tenant: TenantId, target: QuotaTarget) -> Option<QuotaLimits> {
+        self.quotas.get(&(tenant, target)).copied()
+    }
+
+    /// Every quota of a tenant, by target.
+    pub(super) fn quotas(&self, tenant: TenantId) -> Vec<(QuotaTarget, QuotaLimits)> {
+        let first = (tenant, QuotaTarget::default());
+        let quotas = self.quotas.range(first..).take_while(|((owner, _), _)| *owner == tenant);
+        quotas.map(|((_, target), limits)| (*target, *limits)).collect()
+    }
+
+    pub(super) fn set_limits(&mut self, tenant: TenantId, target: QuotaTarget, limits: Option<QuotaLimits>) {
+        let before = match limits {
+            Some(limits) => self.quotas.insert((tenant, target), limits),
+            None => self.quotas.remove(&(tenant, target)),
+        };
+        self.undo.push(LedgerUndo::Quota(tenant, target, before));
+    }
+
+    pub(super) fn account(&self, tenant: TenantId, target: QuotaTarget, day: UtcDay) -> Option<QuotaAccount> {
+        self.accounts.get(&(tenant, target, day)).map(|balance| balance.on(day))
+    }
+
+    /// Begins to follow an account of which `usage_days` has `written`.
+    pub(super) fn open(&mut self, tenant: TenantId, target: QuotaTarget, day: UtcDay, written: Spend) -> QuotaAccount {
+        let within =
+            |cell: &UsageCell| cell.tenant == tenant && cell.day == day && target.covers(cell.user, cell.agent);
+        let unwritten = self.unwritten.iter().filter(|(cell, _)| within(cell)).map(|(_, sums)| sums.spend());
+        let mut held = ReservedUsage::default();
+        for (_, part) in self.held.iter().filter(|(cell, _)| within(cell)) {
+            held.join(*part);
+        }
+        let balance = QuotaBalance { spent: unwritten.fold(written, Spend::plus), held };
+        if self.accounts.len() >= MAX_ACCOUNTS {
+            self.accounts.clear();
+        }
+        self.accounts.insert((tenant, target, day), balance);
+        balance.on(day)
+    }
+
+    pub(super) const fn unwritten(&self) -> &BTreeMap<UsageCell, UsageSums> {
+        &self.unwritten
+    }
+
+    pub(super) fn written_upto(&self, tenant: TenantId) -> i64 {
+        self.written_upto.get(&tenant).copied().unwrap_or(0)
+    }
+
+    /// Everything is in `usage_days` now, up to these places in the logs.
+    pub(super) fn set_written(&mut self, upto: &[(TenantId, i64)]) {
+        let before = upto.iter().map(|(tenant, _)| (*tenant, self.written_upto(*tenant))).collect();
+        self.written_upto.extend(upto.iter().copied());
+        self.undo.push(LedgerUndo::Written { unwritten: std::mem::take(&mut self.unwritten), upto: before });
+    }
+
+    /// `usage_days` was corrected; accounts are added up again from there.
+    pub(super) fn forget_accounts(&mut self) {
+        self.accounts.clear();
+        self.undo.push(LedgerUndo::Corrected);
+    }
+
+    pub(super) const fn keep(&mut self) {
+        self.mark = self.undo.len();
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.undo.clear();
+        self.mark = 0;
+    }
+
+    pub(super) fn abandon(&mut self) {
+        self.mark = 0;
+        self.roll_back();
+    }
+
+    pub(super) fn roll_back(&mut self) {
+        if self.undo.len() > self.mark {
+            // They are added up again: what is spent ends at the largest number, so a change cannot always be taken back.
+            self.accounts.clear();
+        }
+        while self.undo.len() > self.mark
+            && let Some(undo) = self.undo.pop()
+        {
+            match undo {
+                LedgerUndo::Spent(cell, Some(sums)) => {
+                    self.unwritten.insert(cell, sums);
+                }
+                LedgerUndo::Spent(cell, None) => {
+                    self.unwritten.remove(&cell);
+                }
+                LedgerUndo::Written { unwritten, upto } => {
+                    self.unwritten = unwritten;
+                    self.written_upto.extend(upto);
+                }
+                LedgerUndo::Quota(tenant, target, Some(limits)) => {
+                    self.quotas.insert((tenant, target), limits);
+                }
+                LedgerUndo::Quota(tenant, target, None) => {
+                    self.quotas.remove(&(tenant, target));
+                }
+                LedgerUndo::Corrected => {}
+            }
+        }
+    }
+}
+
+/// What a run holds, until it ends.
+fn holding(hot: &RunState) -> Option<(UsageCell, Spend)> {
+    (!hot.state.status().is_terminal()).then(|| (UsageCell::of(hot), hot.reservation.held))
+}
+
+/// An id that is an empty blob when it is absent.
+pub(super) fn maybe_id<T>(row: &Row<'_>, column: usize, id: fn([u8; 16]) -> T) -> rusqlite::Result<Option<T>> {
+    match row.get_ref(column)?.as_blob()? {
+        [] => Ok(None),
+        bytes => bytes.try_into().map(|bytes| Some(id(bytes))).map_err(|_| rows::corrupt(column, "not an id")),
+    }
+}
+
+// === impl UsageCell ===
+
+impl UsageCell {
+    pub(super) const fn of(hot: &RunState) -> Self {
+        Self { tenant: hot.tenant, day: hot.reservation.day, user: hot.user, agent: hot.agent }
+    }
+}
+
+// === impl ReservedUsage ===
+
+impl ReservedUsage {
+    fn add(&mut self, held: Spend) {
+        self.join(Self::from(held));
+    }
+
+    fn join(&mut self, more: Self) {
+        self.calls += more.calls;
+        self.tokens += more.tokens;
+        self.micro_usd += more.micro_usd;
+    }
+
+    /// What was added before.
+    fn subtract(&mut self, held: Spend) {
+        let less = Self::from(held);
+        self.calls = self.calls.saturating_sub(less.calls);
+        self.tokens = self.tokens.saturating_sub(less.tokens);
+        self.micro_usd = self.micro_usd.saturating_sub(less.micro_usd);
+    }
+}
+
+impl From<Spend> for ReservedUsage {
+    fn from(Spend { calls, tokens, micro_usd }: Spend) -> Self {
+        Self { calls, tokens: tokens.into(), micro_usd: micro_usd.into() }
+    }
+}
+
+// === impl QuotaBalance ===
+
+impl QuotaBalance {
+    fn on(self, day: UtcDay) -> QuotaAccount {
+        let most = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
+        let ReservedUsage { calls, tokens, micro_usd } = self.held;
+        QuotaAccount { day, spent: self.spent, held: Spend { calls, tokens: most(tokens), micro_usd: most(micro_usd) } }
+    }
+}
+
+// === impl UsageSums ===
+
+impl UsageSums {
+    /// Of one run.
+    fn of(status: RunStatus, usage: Option<&Json>, took: Duration) -> Self {
+        let used = ReportedUsage::of(usage);
+        let one_if = |is| if is { 1 } else { 0 };
+        Self {
+            calls: 1,
+            failed: one_if(status != RunStatus::Completed),
+            tokens: used.tokens.unwrap_or(0),
+            micro_usd: used.micro_usd.unwrap_or(0),
+            reported: one_if(used.source == CostSource::Reported),
+            estimated: one_if(used.source == CostSource::Estimated),
+            unknown: one_if(used.source == CostSource::Unknown),
+            duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The same calls, one of which used more than was known of it.
+    #[must_use]
+    pub(super) fn with(mut self, before: ReportedUsage, after: ReportedUsage) -> Self {
+        let more = |after: Option<u64>, before: Option<u64>| after.unwrap_or(0).saturating_sub(before.unwrap_or(0));
+        self.tokens = self.tokens.saturating_add(more(after.tokens, before.tokens));
+        self.micro_usd = self.micro_usd.saturating_add(more(after.micro_usd, before.micro_usd));
+        let calls = self.calls_of(before.source);
+        *calls = calls.saturating_sub(1);
+        *self.calls_of(after.source) += 1;
+        self
+    }
+
+    const fn calls_of(&mut self, source: CostSource) -> &mut u64 {
+        match source {
+            CostSource::Reported => &mut self.reported,
+            CostSource::Estimated => &mut self.estimated,
+            CostSource::Unknown => &mut self.unknown,
+        }
+    }
+
+    #[must_use]
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self {
+            calls: self.calls.saturating_add(other.calls),
+            failed: self.failed.saturating_add(other.failed),
+            tokens: self.tokens.saturating_add(other.tokens),
+            micro_usd: self.micro_usd.saturating_add(other.micro_usd),
+            reported: self.reported.saturating_add(other.reported),
+            estimated: self.estimated.saturating_add(other.estimated),
+            unknown: self.unknown.saturating_add(other.unknown),
+            duration_ms: self.duration_ms.saturating_add(other.duration_ms),
+        }
+    }
+
+    pub(super) const fn spend(&self) -> Spend {
+        Spend { calls: self.calls, tokens: self.tokens, micro_usd: self.micro_usd }
+    }
+}

@@ -1,0 +1,66 @@
+//! Users, and the access rules of a tenant.
+
+use async_trait::async_trait;
+use attache_protocol::{KeyId, TenantId};
+
+use crate::{
+    Result, WriteContext,
+    record::{
+        AuditEvent, ListPage, Pagination, StoredCredential,
+        user::{AccessRulesRecord, NewUser, UserPatch, UserRecord, UserRef},
+    },
+};
+
+/// The rules of [`crate::Store`] hold here too.
+///
+/// | method | log rows |
+/// |---|---|
+/// | `create_user` | `user.created {"user_id","name","role"}` |
+/// | `update_user` | for every session that a new password ends what `revoke_key` logs, then `user.updated {"user_id","name","role","password"}`, where `name`, `role` are the new values or null and `password` is whether it was changed |
+/// | `remove_user` | what `revoke_runtime` logs for each of the user's agents that has a key of its own, what `revoke_key` logs for each of the user's keys and sessions that was not revoked, each in order of creation, then `user.removed {"user_id","name"}` |
+/// | `record_event` | `login_link.created {"user_id","role","expires_at"}`, `tunnel.opened {"tunnel_id","delegation_id","expires_at","max_bytes"}` or `tunnel.closed {"tunnel_id","delegation_id","bytes"}` |
+/// | `set_access_rules` | `rules.changed {"version","digest"}`; `digest` is the BLAKE3 of the text in hexadecimal |
+#[async_trait]
+pub trait UserStore: Send + Sync {
+    /// `NameTaken` if a user of the tenant that was not removed has the name.
+    async fn create_user(&self, context: WriteContext, user: NewUser) -> Result<UserRecord>;
+
+    /// Errors, in this order: `NotFound`, also for a removed one; `NameTaken`; `LastOwner` if no owner would be left. A
+    /// patch that changes nothing is logged like any other. A new password ends every session of the user except `keep`.
+    async fn update_user(
+        &self,
+        context: WriteContext,
+        user: UserRef,
+        patch: UserPatch,
+        keep: Option<KeyId>,
+    ) -> Result<UserRecord>;
+
+    /// Revokes the user's keys and sessions and the keys of their agents, and frees the name; agents and runs stay theirs. `LastOwner` as above.
+    /// Removing again, by id, changes nothing.
+    async fn remove_user(&self, context: WriteContext, user: UserRef) -> Result<UserRecord>;
+
+    /// By name only users that were not removed are found.
+    async fn user(&self, tenant: TenantId, user: UserRef) -> Result<UserRecord>;
+
+    /// Users that were not removed, by name ascending, byte by byte.
+    async fn users(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>>;
+
+    /// What the key stands for, whatever its secret; `None` if unknown.
+    async fn key_credential(&self, key: KeyId) -> Result<Option<StoredCredential>>;
+
+    /// Writes something down that changes nothing else.
+    async fn record_event(&self, context: WriteContext, event: AuditEvent) -> Result<()>;
+
+    /// `None` until somebody sets them.
+    async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRulesRecord>>;
+
+    /// `VersionChanged` unless `expected` is the present version (0: there are none yet); `None` replaces whatever is
+    /// there. The text is not looked at. The same text again, if the version is right, changes nothing and answers the
+    /// rules as they are.
+    async fn set_access_rules(
+        &self,
+        context: WriteContext,
+        text: String,
+        expected: Option<i64>,
+    ) -> Result<AccessRulesRecord>;
+}

@@ -1,0 +1,217 @@
+//! Rules about content: what git on the host believes is looked at when it gets its name and stays so, what is in its store
+//! stays, and what holds credentials is read without them and not carried away.
+
+use std::{os::fd::OwnedFd, sync::Arc};
+
+use rustix::fs::OFlags;
+
+use super::{
+    ExportRefusal, Inner,
+    attributes::FileKind,
+    credentials::{MAX_SETTINGS, MAX_URL, MaskKind, mask_settings, mask_urls, masked},
+    file::fill,
+    git,
+    git_guard::{TrustedGitFile, inside, is_stored, trusted_git_file},
+    held,
+    objects::{self, Stored},
+    originals::OriginalsStore,
+    path::{ExportPath, join},
+    root::{PathHandle, attributes_of},
+};
+
+pub(super) const IN_PLACE: ExportRefusal =
+    ExportRefusal::Denied("git on the host believes this file; write a .lock beside it and rename that, as git does");
+const STORED: ExportRefusal = ExportRefusal::Denied("what is in the repository's store stays as it is; add to it");
+const CREDENTIALS: ExportRefusal =
+    ExportRefusal::Denied("it holds credentials that are not lent; it can be read without them, and not changed");
+const TOO_LARGE: ExportRefusal = ExportRefusal::Denied("it is too large to be shown without its credentials");
+
+// === impl Inner ===
+
+impl Inner {
+    /// Whether a file of this name is read without its credentials.
+    pub(super) fn masked(&self, path: &[u8]) -> Option<MaskKind> {
+        masked(path).or_else(|| {
+            let place = ExportPath::parse(path).ok()?;
+            let is_config = matches!(place.name(), b"config" | b"config.worktree");
+            (is_config && self.is_taken_for_one(place.parent())).then_some(MaskKind::Settings)
+        })
+    }
+
+    /// Whether a file that is there may be changed where it is.
+    pub(super) fn admit_in_place(
+        &self,
+        keeper: &OriginalsStore,
+        place: &ExportPath,
+        found: &PathHandle,
+    ) -> Result<(), ExportRefusal> {
+        if trusted_git_file(place.whole()).is_some() {
+            return Err(IN_PLACE);
+        }
+        self.admit_stored(keeper, place.whole())?;
+        if self.masked(place.whole()) == Some(MaskKind::Settings) && holds_credentials(found)? {
+            return Err(CREDENTIALS);
+        }
+        self.admit_write(found.attributes.inode)
+    }
+
+    /// Whether bytes may be written into a file: not once git on the host believes it.
+    pub(super) fn admit_write(&self, inode: u64) -> Result<(), ExportRefusal> {
+        if held(&self.looked_at).contains(&inode) {
+            return Err(IN_PLACE);
+        }
+        let mut sealed = held(&self.sealed);
+        let Some(path) = sealed.get(&inode) else { return Ok(()) };
+        let is_still = self.root.find_optional(path)?.is_some_and(|found| found.attributes.inode == inode);
+        if is_still {
+            return Err(IN_PLACE);
+        }
+        sealed.remove(&inode);
+        Ok(())
+    }
+
+    /// Whether a file may have another name.
+    pub(super) fn admit_name(
+        &self,
+        keeper: &OriginalsStore,
+        from: &ExportPath,
+        to: &ExportPath,
+        found: &PathHandle,
+    ) -> Result<(), ExportRefusal> {
+        if found.attributes.kind != FileKind::File {
+            return if trusted_git_file(to.whole()).is_some() { Err(IN_PLACE) } else { Ok(()) };
+        }
+        // Under its new name it would be read as it is.
+        if let Some(kind) = self.masked(from.whole())
+            && self.masked(to.whole()) != Some(kind)
+            && holds_credentials(found)?
+        {
+            return Err(CREDENTIALS);
+        }
+        if self.masked(to.whole()) == Some(MaskKind::Settings)
+            && let Some(there) = self.root.find_optional(to.whole())?
+            && there.attributes.kind == FileKind::File
+            && holds_credentials(&there)?
+        {
+            return Err(CREDENTIALS);
+        }
+        let Some(kind) = trusted_git_file(to.whole()) else { return Ok(()) };
+        self.hold_still(found.attributes.inode);
+        if let TrustedGitFile::Stored(stored) = kind {
+            self.check_stored(keeper, stored, to, found)?;
+            held(&self.sealed).insert(found.attributes.inode, to.whole().to_vec());
+            return Ok(());
+        }
+        let old = self.root.find_optional(to.whole())?.filter(|old| old.attributes.kind == FileKind::File);
+        let new = content(found, git::longest(kind))?.ok_or(IN_PLACE)?;
+        let old = old.map(|old| content(&old, git::longest(kind))).transpose()?.flatten();
+        git::check(kind, &new, old.as_deref(), self.id_length(to.whole()))?;
+        held(&self.sealed).insert(found.attributes.inode, to.whole().to_vec());
+        Ok(())
+    }
+
+    /// From now on until the change is done nobody writes into this file; a write that is under way ends first.
+    fn hold_still(&self, inode: u64) {
+        held(&self.looked_at).insert(inode);
+        let seen = held(&self.writing).get(&inode).map(|writing| Arc::clone(&writing.seen));
+        if let Some(seen) = seen {
+            drop(held(&seen));
+        }
+    }
+
+    /// Whether a file is what its name in a store says.
+    fn check_stored(
+        &self,
+        keeper: &OriginalsStore,
+        stored: Stored,
+        to: &ExportPath,
+        found: &PathHandle,
+    ) -> Result<(), ExportRefusal> {
+        let go_on = || self.check_live();
+        let beside = |extension: &[u8]| {
+            let stem = to.whole().iter().rposition(|&byte| byte == b'.').unwrap_or(to.whole().len());
+            self.root.find_optional(&[&to.whole()[..stem], extension].concat())
+        };
+        match stored {
+            Stored::Object => {
+                let (_, names) = inside(to.whole()).unwrap_or_default();
+                objects::check_object(found, &names, &go_on)
+            }
+            Stored::LargeFile => objects::check_large_file(found, to.name(), &go_on),
+            Stored::Pack => objects::check_pack(beside(b".idx")?.is_some()),
+            Stored::PackIndex => {
+                let (pack, id) = (beside(b".pack")?, self.id_length(to.whole()));
+                objects::check_index(found, to.name(), pack.as_ref(), id, keeper.scratch(), &go_on)
+            }
+        }
+    }
+
+    /// What the host has in the store of a repository stays; what the lease put there is its own.
+    pub(super) fn admit_stored(&self, keeper: &OriginalsStore, path: &[u8]) -> Result<(), ExportRefusal> {
+        if !is_stored(path)
+            || keeper.is_new(path)
+            || self.root.find_optional(path)?.is_none_or(|found| found.attributes.is_folder())
+        {
+            return Ok(());
+        }
+        Err(STORED)
+    }
+
+    /// How many bytes an object's id has in the repository of a path.
+    fn id_length(&self, path: &[u8]) -> usize {
+        let config = inside(path).and_then(|(git, _)| self.root.find_optional(&join(git, b"config")).ok().flatten());
+        let text = config.and_then(|config| content(&config, MAX_SETTINGS).ok().flatten()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
+        let is_long = text.lines().any(|line| line.contains("objectformat") && line.contains("sha256"));
+        if is_long { 32 } else { 20 }
+    }
+}
+
+/// All of a file; `None` when it is longer than that.
+fn content(found: &PathHandle, longest: u64) -> Result<Option<Vec<u8>>, ExportRefusal> {
+    let fd = found.reopen(OFlags::RDONLY)?;
+    let size = attributes_of(&fd)?.size;
+    if size > longest {
+        return Ok(None);
+    }
+    // One more byte, so that a file that grows meanwhile is noticed.
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1)];
+    let filled = fill(&fd, 0, &mut bytes)?;
+    bytes.truncate(filled);
+    Ok((filled as u64 <= size).then_some(bytes))
+}
+
+fn holds_credentials(found: &PathHandle) -> Result<bool, ExportRefusal> {
+    // What cannot be looked at as a whole may hold some.
+    Ok(content(found, MAX_SETTINGS)?.is_none_or(|mut text| mask_settings(&mut text)))
+}
+
+/// Reads a part of a file as if there were no credentials in it.
+pub(super) fn read_masked(
+    fd: &OwnedFd,
+    kind: MaskKind,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<usize, ExportRefusal> {
+    let margin = match kind {
+        MaskKind::Settings if attributes_of(fd)?.size > MAX_SETTINGS => return Err(TOO_LARGE),
+        MaskKind::Settings => offset,
+        MaskKind::Log => offset.min(MAX_URL as u64),
+    };
+    let before = usize::try_from(margin).unwrap_or(usize::MAX);
+    let after = match kind {
+        MaskKind::Settings => usize::try_from(MAX_SETTINGS).unwrap_or(usize::MAX),
+        MaskKind::Log => buffer.len() + MAX_URL,
+    };
+    let mut text = vec![0; before + after];
+    let filled = fill(fd, offset - margin, &mut text)?;
+    text.truncate(filled);
+    match kind {
+        MaskKind::Settings => mask_settings(&mut text),
+        MaskKind::Log => mask_urls(&mut text),
+    };
+    let shown = text.get(before..).unwrap_or_default();
+    let length = shown.len().min(buffer.len());
+    buffer[..length].copy_from_slice(&shown[..length]);
+    Ok(length)
+}

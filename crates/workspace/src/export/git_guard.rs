@@ -1,0 +1,372 @@
+//! What a lease shows and never lets change: the places from which git on the host would run a program, or be led to one.
+//!
+//! Whoever writes `.git/hooks/post-checkout`, `core.fsmonitor` in `.git/config` or `exec` into `.git/rebase-merge` runs code as
+//! the owner at their next git command. So below a `.git` only what a commit needs can be written ([`may_change`]): objects,
+//! refs, their logs, the index, and the notes of a merge. What of it git believes is looked at before it takes its place
+//! (`git`). Git also takes a folder of any name for a repository, a bare one, when it holds `HEAD`, `objects` and `refs`, or
+//! `HEAD` and a `commondir` that leads to the rest: none can be made, and one that is there is guarded and stays one.
+
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    filter::fold,
+    objects::{Stored, stored},
+};
+
+/// Files beside which git writes `.lock`, and renames that over them.
+const FILES: [&[u8]; 16] = [
+    b"HEAD",
+    b"index",
+    b"packed-refs",
+    b"ORIG_HEAD",
+    b"FETCH_HEAD",
+    b"MERGE_HEAD",
+    b"MERGE_MSG",
+    b"MERGE_MODE",
+    b"MERGE_RR",
+    b"AUTO_MERGE",
+    b"SQUASH_MSG",
+    b"CHERRY_PICK_HEAD",
+    b"REVERT_HEAD",
+    b"COMMIT_EDITMSG",
+    b"TAG_EDITMSG",
+    b"gc.pid",
+];
+
+/// What git on the host takes the content of a file for. It is looked at when the file gets its name, and cannot be changed
+/// afterwards except by another that takes its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TrustedGitFile {
+    Head,
+    Ref,
+    PackedRefs,
+    Index,
+    /// What is in a store is known by its hash.
+    Stored(Stored),
+}
+
+/// Whether a folder of this machine is itself where git would run a program from, or a part of a `.git`: inside of it
+/// nothing would be guarded. It is named by its real path.
+pub fn is_of_repository(dir: &Path) -> bool {
+    let path = dir.as_os_str().as_bytes();
+    let is_one = |folder: &[u8]| {
+        let folder = PathBuf::from("/").join(OsStr::from_bytes(folder));
+        REPOSITORIES
+            .iter()
+            .any(|parts| parts.iter().all(|name| folder.join(OsStr::from_bytes(name)).symlink_metadata().is_ok()))
+    };
+    path.split(|&byte| byte == b'/').any(is_repository) || run_from(path).into_iter().any(is_one)
+}
+
+/// Whether nothing may be written, made, moved or removed there.
+pub(super) fn guarded(path: &[u8]) -> bool {
+    let twin = fold(path);
+    let is_inside = twin.split(|&byte| byte == b'/').map(trimmed).any(is_git);
+    // Names are compared as they are: a twin of an allowed one is another file, or the same by another name.
+    is_inside && !inside(path).is_some_and(|(_, names)| may_change(&names))
+}
+
+/// The `.git` above a path, and the names that lead from there to it; the last may be of a lock.
+pub(super) fn inside(path: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
+    let mut start = 0;
+    for name in path.split(|&byte| byte == b'/') {
+        let end = start + name.len();
+        if name != b".git" && is_git(trimmed(&fold(name))) {
+            return None;
+        }
+        if name == b".git" {
+            let below = path[end..].split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+            return Some((&path[..end], below.collect()));
+        }
+        start = end + 1;
+    }
+    None
+}
+
+/// Whether git on the host, which may read everything below its `.git`, neither runs nor follows what a lease puts there.
+fn may_change(names: &[&[u8]]) -> bool {
+    let Some((last, above)) = names.split_last() else { return true };
+    let twins = names.iter().map(|name| fold(name).into_owned());
+    if twins.into_iter().any(|twin| is_git(trimmed(&twin))) {
+        return false;
+    }
+    let unlocked = last.strip_suffix(b".lock").unwrap_or(last);
+    match names {
+        // Where the host keeps its own commits of what was there before.
+        [b"refs", b"attache", ..] | [b"logs", b"refs", b"attache", ..] => false,
+        [b"refs" | b"logs"] | [b"logs", b"HEAD" | b"refs"] => true,
+        [b"refs", name @ ..] | [b"logs", b"refs", name @ ..] => {
+            above.iter().skip(1).all(|name| is_ref_part(name)) && !name.is_empty() && is_ref_part(unlocked)
+        }
+        [b"objects", .., b"alternates" | b"http-alternates"] => false,
+        // Of these git believes what they say about objects, without a look at the objects.
+        [b"objects", below @ ..] => !below.iter().any(|name| is_summary(name)),
+        [b"lfs", b"objects" | b"tmp" | b"incomplete", ..] => true,
+        [b"worktrees", _, rest @ ..] => !rest.is_empty() && may_change(rest),
+        // The name of a submodule may have slashes in it; what is a repository there is guarded as such, too.
+        [b"modules", rest @ ..] => (1..rest.len()).any(|at| may_change(&rest[at..])),
+        [name] => {
+            FILES.contains(&unlocked)
+                || [&b"next-index-"[..], b"index.stash.", b"packed-refs."].iter().any(|start| name.starts_with(start))
+        }
+        _ => false,
+    }
+}
+
+/// Files that git reads instead of objects, and makes anew when they are missing.
+fn is_summary(name: &[u8]) -> bool {
+    name.starts_with(b"commit-graph") || name.starts_with(b"multi-pack-index") || name.ends_with(b".bitmap")
+}
+
+/// As `git check-ref-format` has it, and no name that a program could take for an option.
+pub(super) fn is_ref_part(name: &[u8]) -> bool {
+    let is_bad = |byte: &u8| *byte <= b' ' || *byte == 127 || b"~^:?*[\\".contains(byte);
+    let has = |pair: &[u8]| name.windows(2).any(|window| window == pair);
+    !(name.is_empty()
+        || name.starts_with(b".")
+        || name.starts_with(b"-")
+        || name.ends_with(b".")
+        || name.ends_with(b".lock")
+        || name == b"@"
+        || has(b"..")
+        || has(b"@{")
+        || name.iter().any(is_bad))
+}
+
+/// What git takes the content of this file for, if it believes it.
+pub(super) fn trusted_git_file(path: &[u8]) -> Option<TrustedGitFile> {
+    fn of(names: &[&[u8]]) -> Option<TrustedGitFile> {
+        if names.last()?.ends_with(b".lock") {
+            return None;
+        }
+        match names {
+            [b"HEAD"] => Some(TrustedGitFile::Head),
+            [b"index"] => Some(TrustedGitFile::Index),
+            [b"packed-refs"] => Some(TrustedGitFile::PackedRefs),
+            [b"refs", ..] => Some(TrustedGitFile::Ref),
+            [b"worktrees", _, rest @ ..] => of(rest),
+            [b"modules", rest @ ..] => (1..rest.len()).find_map(|at| of(&rest[at..])),
+            _ => stored(names).map(TrustedGitFile::Stored),
+        }
+    }
+    of(&inside(path)?.1)
+}
+
+/// Whether this is in the store of a repository, where what is there stays as it is.
+pub(super) fn is_stored(path: &[u8]) -> bool {
+    let Some((_, names)) = inside(path) else { return false };
+    let at = names.iter().position(|name| matches!(*name, b"objects" | b"refs" | b"logs"));
+    at.is_some_and(|at| names[at] == b"objects" && names.len() > at + 2)
+}
+
+/// What of a repository a path belongs to; a folder does not move from one to another.
+pub(super) fn area(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (git, names) = inside(path)?;
+    Some((git, names.first().copied().unwrap_or_default()))
+}
+
+/// Whether git looks here, in a repository, for what it would run or follow.
+fn runs(names: &[&[u8]]) -> bool {
+    const FOLDERS: [&[u8]; 8] = [
+        b"hooks",
+        b"config",
+        b"config.worktree",
+        b"commondir",
+        b"gitdir",
+        b"rebase-merge",
+        b"rebase-apply",
+        b"sequencer",
+    ];
+    match names {
+        [.., b"info", name] => matches!(*name, b"attributes" | b"grafts" | b"alternates" | b"http-alternates"),
+        [.., name] => FOLDERS.contains(name),
+        [] => false,
+    }
+}
+
+/// The folders above the path from which git would run something at the path, if they were repositories.
+pub(super) fn run_from(path: &[u8]) -> Vec<&[u8]> {
+    let mut folders = Vec::new();
+    let (mut start, mut is_in_info) = (0, false);
+    for name in path.split(|&byte| byte == b'/') {
+        let twin = fold(name);
+        let twin = trimmed(&twin);
+        if runs(&[twin]) {
+            folders.push(above(&path[..start + name.len()], 1));
+        } else if is_in_info && runs(&[b"info", twin]) {
+            folders.push(above(&path[..start + name.len()], 2));
+            folders.push(above(&path[..start + name.len()], 3));
+        }
+        (start, is_in_info) = (start + name.len() + 1, twin == b"info");
+    }
+    folders
+}
+
+/// What a folder must hold for git to take it for a repository: all of one of these.
+pub(super) const REPOSITORIES: [&[&[u8]]; 2] = [&[b"HEAD", b"objects", b"refs"], &[b"HEAD", b"commondir"]];
+
+/// The folder that the name at the end of the path makes, perhaps, a repository, and what else each way to be one takes.
+pub(super) fn part_of(path: &[u8]) -> (&[u8], impl Iterator<Item = impl Iterator<Item = &'static [u8]>>) {
+    let twin = fold(path);
+    let name = trimmed(twin.rsplit(|&byte| byte == b'/').next().unwrap_or(&twin)).to_owned();
+    let others = REPOSITORIES.into_iter().filter_map(move |parts| {
+        let part = parts.iter().position(|part| part.eq_ignore_ascii_case(&name))?;
+        Some(parts.iter().enumerate().filter(move |(at, _)| *at != part).map(|(_, name)| *name))
+    });
+    (above(path, 1), others)
+}
+
+fn above(path: &[u8], levels: usize) -> &[u8] {
+    (0..levels).fold(path, |path, _| &path[..path.iter().rposition(|&byte| byte == b'/').unwrap_or(0)])
+}
+
+/// A name that git takes for a repository. A folder of that name can be made; a file or link of that name leads git to
+/// wherever it says, and something else moved there could bring a configuration along.
+pub(super) fn is_repository(path: &[u8]) -> bool {
+    let twin = fold(path);
+    is_git(trimmed(twin.rsplit(|&byte| byte == b'/').next().unwrap_or(&twin)))
+}
+
+pub(super) fn is_git(name: &[u8]) -> bool {
+    matches!(name, b".git" | b"git~1")
+}
+
+/// Some file systems leave trailing dots and spaces out.
+pub(super) fn trimmed(name: &[u8]) -> &[u8] {
+    let end = name.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |last| last + 1);
+    &name[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::path::show, *};
+
+    #[test]
+    fn below_git_only_what_a_commit_needs_can_be_written() {
+        for path in [
+            ".git/config",
+            ".git/hooks",
+            ".git/hooks/pre-commit",
+            "sub/.git/config",
+            ".GIT/Hooks/x",
+            ".GIT/index",
+            ".GIT/x/.git/index",
+            ".g\u{200c}it/config",
+            ".git./config",
+            "GIT~1/config",
+            ".git/Index",
+            ".git/modules/lib/config",
+            ".git/modules/lib/hooks/x",
+            ".git/worktrees/w/gitdir",
+            ".git/worktrees/w",
+            ".git/config.worktree",
+            ".git/config.lock",
+            ".git/refs/attache/dlg_x",
+            ".git/logs/refs/attache/dlg_x",
+            ".git/info/attributes",
+            ".git/info/exclude",
+            ".git/info/grafts",
+            ".git/objects/info/alternates",
+            ".git/objects/info/http-alternates",
+            ".git/objects/info/commit-graph.lock",
+            ".git/objects/info/commit-graphs/tmp_graph_x",
+            ".git/objects/pack/multi-pack-index.lock",
+            ".git/objects/pack/pack-x.bitmap",
+            ".git/modules/lib/info/attributes",
+            ".git/refs/.git",
+            ".git/objects/x/.Git/config",
+            ".git/rebase-merge",
+            ".git/rebase-merge/git-rebase-todo",
+            ".git/rebase-apply/patch",
+            ".git/sequencer/todo",
+            ".git/BISECT_RUN",
+            ".git/MERGE_AUTOSTASH",
+            ".git/rr-cache/x/postimage",
+            ".git/sharedindex.abc",
+            ".git/shallow",
+            ".git/description",
+            ".git/refs/heads/-x",
+            ".git/refs/heads/a..b",
+            ".git/refs/heads/x.lock/y",
+        ] {
+            assert!(guarded(path.as_bytes()), "{path}");
+        }
+        for path in [
+            ".git",
+            ".git/index",
+            ".git/index.lock",
+            ".git/HEAD",
+            ".git/HEAD.lock",
+            ".git/refs/heads/config",
+            ".git/refs/heads/topic/x.lock",
+            ".git/logs/HEAD",
+            ".git/logs/refs/heads/hooks",
+            ".git/objects/ab/cd",
+            ".git/objects/pack/tmp_pack_x",
+            ".git/objects/info/packs",
+            ".git/COMMIT_EDITMSG",
+            ".git/MERGE_HEAD",
+            ".git/packed-refs.new",
+            ".git/worktrees/w/index.lock",
+            ".git/modules/a/b/index.lock",
+            "hooks/x",
+            "config",
+            ".gitignore",
+        ] {
+            assert!(!guarded(path.as_bytes()), "{path}");
+        }
+        assert!(is_repository(b"a/.Git") && is_repository(b".git ") && !is_repository(b"a/git"));
+    }
+
+    #[test]
+    fn what_git_believes() {
+        for (path, expected) in [
+            (".git/HEAD", Some(TrustedGitFile::Head)),
+            ("a/.git/worktrees/w/HEAD", Some(TrustedGitFile::Head)),
+            (".git/HEAD.lock", None),
+            (".git/index", Some(TrustedGitFile::Index)),
+            (".git/modules/a/b/index", Some(TrustedGitFile::Index)),
+            (".git/refs/heads/x", Some(TrustedGitFile::Ref)),
+            (".git/packed-refs", Some(TrustedGitFile::PackedRefs)),
+            (".git/logs/HEAD", None),
+            (".git/objects/ab/tmp_obj_x", None),
+            (".git/objects/pack/pack-x.pack", Some(TrustedGitFile::Stored(Stored::Pack))),
+            (".git/objects/pack/x.idx", Some(TrustedGitFile::Stored(Stored::PackIndex))),
+            (
+                ".git/modules/a/b/objects/01/23456789012345678901234567890123456789",
+                Some(TrustedGitFile::Stored(Stored::Object)),
+            ),
+            ("HEAD", None),
+        ] {
+            assert_eq!(trusted_git_file(path.as_bytes()), expected, "{path}");
+        }
+        assert!(is_stored(b".git/objects/ab/cd") && is_stored(b".git/modules/x/objects/pack/p"));
+        assert!(!is_stored(b".git/objects/ab") && !is_stored(b"objects/ab/cd"));
+    }
+
+    #[test]
+    fn a_repository_without_its_name() {
+        let from = |path: &'static str| -> Vec<_> { run_from(path.as_bytes()).iter().map(|it| show(it)).collect() };
+        assert_eq!(from("a/b.git/config"), ["a/b.git"]);
+        assert_eq!(from("a/HOOKS/config/x"), ["a", "a/HOOKS"]);
+        assert_eq!(from("config"), [""]);
+        assert_eq!(from("a/info/attributes"), ["a", ""]);
+        assert_eq!(from("a/sequencer/todo"), ["a"]);
+        assert_eq!(from("src/main.rs"), [""; 0]);
+        let part_of = |path: &'static str| {
+            let (folder, others) = part_of(path.as_bytes());
+            (show(folder), others.map(|rest| rest.map(show).collect()).collect::<Vec<Vec<_>>>())
+        };
+        let lists = |lists: &[&[&str]]| -> Vec<Vec<String>> {
+            lists.iter().map(|list| list.iter().map(|name| (*name).to_owned()).collect()).collect()
+        };
+        assert_eq!(part_of("x/head"), ("x".to_owned(), lists(&[&["objects", "refs"], &["commondir"]])));
+        assert_eq!(part_of("refs"), (String::new(), lists(&[&["HEAD", "objects"]])));
+        assert_eq!(part_of("x/.git/CommonDir."), ("x/.git".to_owned(), lists(&[&["HEAD"]])));
+        assert_eq!(part_of("x/HEAD.lock"), ("x".to_owned(), lists(&[])));
+    }
+}

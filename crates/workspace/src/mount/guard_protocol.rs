@@ -1,0 +1,137 @@
+//! What a runtime and the guard of a mount say to each other, one line of JSON each. The order comes over the guard's standard
+//! input, so that a private key never is an argument.
+
+use std::{path::PathBuf, time::Duration};
+
+use attache_protocol::{Secret, wire::awcp::AccessMode};
+use serde::{Deserialize, Serialize};
+
+use super::{MountError, MountPointProtection, MountRequest, mount_point::MountPointPath, requirements};
+
+/// The first line that a guard hears. After it, any line and the end of the input mean: unmount.
+#[derive(Serialize, Deserialize)]
+pub(super) struct GuardOrder {
+    root: PathBuf,
+    name: String,
+    host: String,
+    port: u16,
+    user: String,
+    locator: String,
+    host_key: String,
+    private_key: String,
+    access_mode: AccessMode,
+    /// A length of time: the guard's clock need not agree with the runtime's.
+    lasts: Duration,
+    #[serde(default)]
+    options: Vec<String>,
+}
+
+/// What a guard says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum GuardReport {
+    /// The folder is there.
+    Mounted { underneath: MountPointProtection },
+    /// It never was.
+    Failed { failure: MountFailureKind, message: String },
+    /// It is gone; the mount point stays, empty and unwritable, until the input ends.
+    Unmounted {
+        why: UnmountReason,
+        /// How often the connection to the host broke, and was made again.
+        #[serde(default)]
+        outages: u32,
+    },
+    /// Nothing is left.
+    Removed,
+}
+
+/// [`MountError`] on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum MountFailureKind {
+    Missing,
+    KeyRefused,
+    OtherHost,
+    Unprotected,
+    Terms,
+    Sshfs,
+    Guard,
+}
+
+/// Why a mount ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnmountReason {
+    Asked,
+    /// The lease is over.
+    Expired,
+    /// sshfs died, or was killed.
+    Died,
+    /// The guard itself is gone.
+    Unguarded,
+}
+
+// === impl GuardOrder ===
+
+impl GuardOrder {
+    pub(super) fn new(at: &MountPointPath, mounting: MountRequest) -> Self {
+        let MountRequest { host, port, user, locator, host_key, private_key, access_mode, lasts, options } = mounting;
+        Self {
+            root: at.root.clone(),
+            name: at.name.clone(),
+            host,
+            port,
+            user,
+            locator,
+            host_key,
+            private_key: private_key.expose().clone(),
+            access_mode,
+            lasts,
+            options,
+        }
+    }
+
+    pub(super) fn read(line: &str) -> serde_json::Result<(MountPointPath, MountRequest)> {
+        let Self { root, name, host, port, user, locator, host_key, private_key, access_mode, lasts, options } =
+            serde_json::from_str(line)?;
+        let private_key = Secret::new(private_key);
+        let mounting = MountRequest { host, port, user, locator, host_key, private_key, access_mode, lasts, options };
+        Ok((MountPointPath { root, name }, mounting))
+    }
+}
+
+// === impl GuardReport ===
+
+impl GuardReport {
+    pub(super) fn failed(error: &MountError) -> Self {
+        let (failure, message) = match error {
+            MountError::Missing(missing) => (MountFailureKind::Missing, missing.what.to_owned()),
+            MountError::KeyRefused(message) => (MountFailureKind::KeyRefused, message.clone()),
+            MountError::OtherHost(message) => (MountFailureKind::OtherHost, message.clone()),
+            MountError::Unprotected(message) => (MountFailureKind::Unprotected, message.clone()),
+            MountError::Terms(message) => (MountFailureKind::Terms, message.clone()),
+            MountError::Sshfs(message) => (MountFailureKind::Sshfs, message.clone()),
+            MountError::Guard(message) => (MountFailureKind::Guard, message.clone()),
+        };
+        Self::Failed { failure, message }
+    }
+}
+
+// === impl MountFailureKind ===
+
+impl MountFailureKind {
+    pub(super) fn error(self, message: String) -> MountError {
+        match self {
+            Self::Missing => match requirements::missing().into_iter().find(|missing| missing.what == message) {
+                Some(missing) => MountError::Missing(missing),
+                None => MountError::Sshfs(format!("`{message}` was missing")),
+            },
+            Self::KeyRefused => MountError::KeyRefused(message),
+            Self::OtherHost => MountError::OtherHost(message),
+            Self::Unprotected => MountError::Unprotected(message),
+            Self::Terms => MountError::Terms(message),
+            Self::Sshfs => MountError::Sshfs(message),
+            Self::Guard => MountError::Guard(message),
+        }
+    }
+}

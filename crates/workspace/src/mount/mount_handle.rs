@@ -1,0 +1,211 @@
+//! A mount as the runtime holds it: the guard's process at the other end of a pipe.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    sync::watch,
+    time::timeout,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    MountError, MountPoint, MountPointProtection, MountRequest, UnmountReason,
+    guard_protocol::{GuardOrder, GuardReport},
+};
+
+/// How a guard is started: a program that calls [`run_guard`](super::run_guard) when it is given these arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuardCommand {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+}
+
+/// A folder that is there. Dropping it closes the guard's pipe, and the guard unmounts.
+#[derive(Debug)]
+pub struct MountHandle {
+    mount_point: PathBuf,
+    underneath: MountPointProtection,
+    input: Option<ChildStdin>,
+    ended: watch::Receiver<MountState>,
+    _listener: AbortOnDropHandle<()>,
+    guard: Child,
+    /// Its lock says that somebody still needs the place.
+    place: MountPoint,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MountState {
+    Mounted,
+    Unmounted(MountSummary),
+    Removed(MountSummary),
+}
+
+/// How a mount ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MountSummary {
+    pub why: UnmountReason,
+    /// How often the connection to the host broke while it was mounted. What was written and not yet saved may be lost then.
+    pub outages: u32,
+}
+
+/// The guard's own limits are shorter.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(40);
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Mounts what START named at a place that was chosen before, or says why not. Either way nothing is left behind.
+pub async fn mount(
+    guard: &GuardCommand,
+    mut place: MountPoint,
+    mounting: MountRequest,
+) -> Result<MountHandle, MountError> {
+    let order = serde_json::to_string(&GuardOrder::new(&place.at, mounting))
+        .map_err(|error| MountError::Guard(error.to_string()))?;
+    let mut command = Command::new(&guard.program);
+    command.args(&guard.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command
+        .spawn()
+        .map_err(|error| MountError::Guard(format!("{} cannot be started: {error}", guard.program.display())))?;
+    // From here on the guard cleans up, also when this is dropped.
+    place.hand_over();
+    let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(MountError::Guard("it has no pipes".to_owned()));
+    };
+    let mut lines = BufReader::new(output).lines();
+    let said = async {
+        input.write_all(format!("{order}\n").as_bytes()).await.ok()?;
+        next(&mut lines).await
+    };
+    let mounted = match timeout(MOUNT_TIMEOUT, said).await {
+        Ok(Some(GuardReport::Mounted { underneath })) => Ok(underneath),
+        Ok(Some(GuardReport::Failed { failure, message })) => Err(failure.error(message)),
+        Ok(_) => Err(MountError::Guard("it ended without a word".to_owned())),
+        Err(_) => Err(MountError::Guard("it says nothing".to_owned())),
+    };
+    let underneath = match mounted {
+        Ok(underneath) => underneath,
+        Err(error) => {
+            drop(input);
+            // Until it is gone the place is still there; what it leaves behind is removed here.
+            wait_for_guard(&mut child, &place.mount_point()).await;
+            place.reclaim();
+            return Err(error);
+        }
+    };
+    let (sender, ended) = watch::channel(MountState::Mounted);
+    let listener = AbortOnDropHandle::new(tokio::spawn(listen(lines, sender)));
+    let mount_point = place.mount_point();
+    Ok(MountHandle { mount_point, underneath, input: Some(input), ended, _listener: listener, guard: child, place })
+}
+
+// === impl MountHandle ===
+
+impl MountHandle {
+    pub fn mount_point(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// What keeps writers out should the mount vanish.
+    pub const fn underneath(&self) -> MountPointProtection {
+        self.underneath
+    }
+
+    /// The guard's process, while it lives.
+    pub fn guard_pid(&self) -> Option<u32> {
+        self.guard.id()
+    }
+
+    /// Waits until the folder is not there any more, without having been asked.
+    pub async fn gone(&self) -> UnmountReason {
+        let mut ended = self.ended.clone();
+        let state = ended.wait_for(|state| *state != MountState::Mounted).await.map(|state| *state);
+        state.map_or(UnmountReason::Unguarded, |state| state.end().why)
+    }
+
+    /// Whether the host behind the mount still shows the folder. With `reconnect`, sshfs outlives a lease that was taken back.
+    pub async fn is_alive(&self, patience: Duration) -> bool {
+        // A name that nobody has asked for before: neither sshfs nor the kernel can answer from memory.
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let name = format!(".attache-{}-{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed));
+        let path = self.mount_point.join(name);
+        let looked = tokio::task::spawn_blocking(move || match path.symlink_metadata() {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        });
+        *self.ended.borrow() == MountState::Mounted && matches!(timeout(patience, looked).await, Ok(Ok(true)))
+    }
+
+    /// Unmounts, and removes the mount point and the keys. Everything that was written is with the host when this returns.
+    pub async fn unmount(mut self) -> MountSummary {
+        drop(self.input.take());
+        let removed = self.ended.wait_for(|state| matches!(state, MountState::Removed(_)));
+        let end = match timeout(UNMOUNT_TIMEOUT, removed).await {
+            Ok(Ok(state)) => state.end(),
+            _ => MountSummary::UNGUARDED,
+        };
+        wait_for_guard(&mut self.guard, &self.mount_point).await;
+        if end.why == UnmountReason::Unguarded {
+            self.place.reclaim();
+        }
+        end
+    }
+}
+
+// === impl MountState ===
+
+impl MountState {
+    const fn end(self) -> MountSummary {
+        match self {
+            Self::Mounted => MountSummary { why: UnmountReason::Asked, outages: 0 },
+            Self::Unmounted(end) | Self::Removed(end) => end,
+        }
+    }
+}
+
+// === impl MountSummary ===
+
+impl MountSummary {
+    const UNGUARDED: Self = Self { why: UnmountReason::Unguarded, outages: 0 };
+}
+
+/// Waits for the guard's end, which follows that of its input.
+async fn wait_for_guard(guard: &mut Child, mount_point: &Path) {
+    if timeout(UNMOUNT_TIMEOUT, guard.wait()).await.is_err() {
+        tracing::warn!(mount_point = %mount_point.display(), "the guard of a mount does not end and is killed");
+        let _ = guard.kill().await;
+    }
+}
+
+async fn listen(mut lines: Lines<BufReader<ChildStdout>>, state: watch::Sender<MountState>) {
+    while let Some(said) = next(&mut lines).await {
+        match said {
+            GuardReport::Unmounted { why, outages } => {
+                _ = state.send(MountState::Unmounted(MountSummary { why, outages }))
+            }
+            GuardReport::Removed => state.send_modify(|state| *state = MountState::Removed(state.end())),
+            GuardReport::Mounted { .. } | GuardReport::Failed { .. } => {}
+        }
+    }
+    state.send_modify(|state| {
+        if *state == MountState::Mounted {
+            *state = MountState::Unmounted(MountSummary::UNGUARDED);
+        }
+    });
+}
+
+/// The next thing that the guard says; what is no JSON was not said by it.
+async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Option<GuardReport> {
+    while let Ok(Some(line)) = lines.next_line().await {
+        if let Ok(said) = serde_json::from_str(&line) {
+            return Some(said);
+        }
+    }
+    None
+}

@@ -1,0 +1,73 @@
+//! What mounting needs of this machine, and which package brings it.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+/// Something that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MissingProgram {
+    /// A program's name or a device's path.
+    pub what: &'static str,
+    /// The package that brings it on Debian and its descendants.
+    pub package: &'static str,
+}
+
+/// The only folders in which programs are looked for: what a person's `PATH` says must not decide what mounts.
+pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+pub(super) const SSHFS: &str = "sshfs";
+pub(super) const FUSERMOUNT: &str = "fusermount3";
+pub(super) const SETPRIV: &str = "setpriv";
+const DEVICE: &str = "/dev/fuse";
+
+/// In the order in which a person would install them.
+const PROGRAMS: [MissingProgram; 4] = [
+    MissingProgram { what: SSHFS, package: "sshfs" },
+    MissingProgram { what: FUSERMOUNT, package: "fuse3" },
+    MissingProgram { what: "ssh", package: "openssh-client" },
+    MissingProgram { what: SETPRIV, package: "util-linux" },
+];
+
+/// Everything that is missing on this machine.
+pub fn missing() -> Vec<MissingProgram> {
+    let mut missing: Vec<MissingProgram> = PROGRAMS.into_iter().filter(|need| program(need.what).is_none()).collect();
+    let device = MissingProgram { what: DEVICE, package: "fuse3" };
+    if fs::OpenOptions::new().read(true).write(true).open(DEVICE).is_err() {
+        missing.push(device);
+    }
+    missing
+}
+
+/// Git, where it is missing. Mounting does not need it; the work in a folder may.
+pub fn missing_git() -> Option<MissingProgram> {
+    program("git").is_none().then_some(MissingProgram { what: "git", package: "git" })
+}
+
+/// Where a program is.
+pub(super) fn program(name: &str) -> Option<PathBuf> {
+    PATH.split(':').map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
+}
+
+// === impl MissingProgram ===
+
+impl MissingProgram {
+    pub fn fix(&self) -> String {
+        if self.what == DEVICE {
+            return format!(
+                "Load the kernel's module with `modprobe fuse`, allow this user to open {DEVICE}, or start the container with `--device {DEVICE} --cap-add SYS_ADMIN`."
+            );
+        }
+        format!("Install it: `apt install {}`.", self.package)
+    }
+}
+
+impl fmt::Display for MissingProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.what == DEVICE {
+            write!(f, "{DEVICE} cannot be opened (package {})", self.package)
+        } else {
+            write!(f, "the program `{}` is missing (package {})", self.what, self.package)
+        }
+    }
+}

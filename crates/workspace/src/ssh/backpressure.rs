@@ -1,0 +1,106 @@
+//! How much of a connection's requests may wait: past a limit nothing more is read from the stream until some are
+//! answered, so that TCP tells the client to slow down.
+//!
+//! The library reopens a channel's window as soon as data arrives, so the window alone limits nothing.
+
+use std::{
+    io,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+/// Above this, reading waits.
+const PAUSE_READING_ABOVE: usize = 4 * 1024 * 1024;
+/// Above this, the client is one that sends and never reads.
+const MAX_UNANSWERED: usize = 16 * 1024 * 1024;
+
+/// One per connection, shared by its stream and its channels.
+#[derive(Debug, Default)]
+pub(super) struct RequestBackpressure {
+    /// Bytes of requests that came and are not answered.
+    waiting: AtomicUsize,
+    /// Channels that wait for the client to take their replies. What it has to say about that (a wider window) comes
+    /// behind its requests, so these must go on being read.
+    stalled: AtomicUsize,
+    reader: Mutex<Option<Waker>>,
+}
+
+// === impl RequestBackpressure ===
+
+impl RequestBackpressure {
+    pub(super) fn add(&self, bytes: usize) {
+        self.waiting.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    pub(super) fn answered(&self, bytes: usize) {
+        self.waiting.fetch_sub(bytes, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Runs `reply`, which may wait for the client.
+    pub(super) fn while_stalled<T>(&self, reply: impl FnOnce() -> T) -> T {
+        self.stalled.fetch_add(1, Ordering::SeqCst);
+        self.wake();
+        let result = reply();
+        self.stalled.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+
+    /// Ready when the stream may be read.
+    pub(super) fn poll_open(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        if self.waiting.load(Ordering::SeqCst) > MAX_UNANSWERED {
+            return Poll::Ready(Err(io::Error::other("the client sends requests and does not read the replies")));
+        }
+        if self.is_open() {
+            return Poll::Ready(Ok(()));
+        }
+        *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
+        // What changed before the waker was there woke nobody.
+        if self.is_open() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn is_open(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) <= PAUSE_READING_ABOVE || self.stalled.load(Ordering::SeqCst) > 0
+    }
+
+    fn wake(&self) {
+        if self.is_open()
+            && let Some(waker) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(gate: &RequestBackpressure) -> Poll<bool> {
+        gate.poll_open(&Context::from_waker(Waker::noop())).map(|result| result.is_ok())
+    }
+
+    #[test]
+    fn reading_waits_while_much_is_unanswered() {
+        let gate = RequestBackpressure::default();
+        gate.add(PAUSE_READING_ABOVE);
+        assert_eq!(poll(&gate), Poll::Ready(true));
+        gate.add(1);
+        assert_eq!(poll(&gate), Poll::Pending);
+        gate.answered(1);
+        assert_eq!(poll(&gate), Poll::Ready(true));
+    }
+
+    #[test]
+    fn a_channel_that_waits_for_the_client_lets_it_speak_but_not_forever() {
+        let gate = RequestBackpressure::default();
+        gate.add(PAUSE_READING_ABOVE + 1);
+        assert_eq!(gate.while_stalled(|| poll(&gate)), Poll::Ready(true));
+        assert_eq!(poll(&gate), Poll::Pending);
+        gate.add(MAX_UNANSWERED);
+        assert_eq!(gate.while_stalled(|| poll(&gate)), Poll::Ready(false));
+    }
+}

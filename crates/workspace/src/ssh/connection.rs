@@ -1,0 +1,298 @@
+//! What one connection may ask for, and our answers. The library's own answers are to accept a key and to stay silent on
+//! the rest, so every request has its refusal here.
+
+use std::{collections::HashMap, sync::Arc};
+
+use russh::{
+    Channel, ChannelId, ChannelOpenFailure, Pty, Sig,
+    server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey},
+};
+use tokio::{runtime, sync::OwnedSemaphorePermit};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    SshServerOptions,
+    backpressure::RequestBackpressure,
+    channel::{SftpInbox, SftpOutbox, answer_all},
+    lease_keys::{ActiveLease, ActiveLeases, ConnectionCutter},
+};
+use crate::sftp::SftpSession;
+
+/// One connection, from the first byte to the last.
+pub(super) struct SshConnection {
+    place: SshConnectionContext,
+    /// Known once the key was shown.
+    lease: Option<Arc<ActiveLease>>,
+    /// Open channels; those with an inbox speak SFTP.
+    channels: HashMap<ChannelId, Option<Arc<SftpInbox>>>,
+    unauthenticated: Option<OwnedSemaphorePermit>,
+}
+
+/// What a connection shares with the server around it.
+pub(super) struct SshConnectionContext {
+    pub(super) number: u64,
+    pub(super) leases: Arc<ActiveLeases>,
+    pub(super) options: Arc<SshServerOptions>,
+    pub(super) gate: Arc<RequestBackpressure>,
+    /// Ends the connection.
+    pub(super) cutter: Arc<ConnectionCutter>,
+    pub(super) thread: ConnectionThread,
+    /// Cancelled when the key was shown.
+    pub(super) authenticated: CancellationToken,
+    /// Whoever serves the connection waits for these.
+    pub(super) channels: TaskTracker,
+}
+
+/// Where a connection is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ConnectionThread {
+    /// On a thread of its own, which may block.
+    Own,
+    /// Among other tasks.
+    Shared,
+}
+
+type SshResult<T = ()> = Result<T, russh::Error>;
+
+// === impl SshConnection ===
+
+impl SshConnection {
+    pub(super) fn new(place: SshConnectionContext, stranger: OwnedSemaphorePermit) -> Self {
+        Self { place, lease: None, channels: HashMap::new(), unauthenticated: Some(stranger) }
+    }
+
+    /// Starts to answer SFTP on a channel; `false` when this cannot be.
+    fn speak_sftp(&mut self, channel: ChannelId, session: &Session) -> bool {
+        let (Some(lease), Some(slot @ None)) = (&self.lease, self.channels.get_mut(&channel)) else { return false };
+        let conversation = SftpSession::new(Arc::clone(&lease.export), &lease.locator, Arc::clone(&lease.handles));
+        let inbox = Arc::new(SftpInbox::new(Arc::clone(&self.place.gate), conversation));
+        let outbox = SftpOutbox { runtime: runtime::Handle::current(), session: session.handle(), channel };
+        let (requests, running) = (Arc::clone(&inbox), self.place.channels.token());
+        let started = std::thread::Builder::new().name("sftp".to_owned()).spawn(move || {
+            answer_all(&requests, &outbox);
+            drop(running);
+        });
+        match started {
+            Ok(_) => *slot = Some(inbox),
+            Err(error) => tracing::warn!(%error, "cannot start a thread for an SFTP channel"),
+        }
+        slot.is_some()
+    }
+}
+
+impl Drop for SshConnection {
+    fn drop(&mut self) {
+        for inbox in self.channels.values().flatten() {
+            inbox.abandon();
+        }
+        if let Some(lease) = &self.lease {
+            lease.disconnect(self.place.number);
+        }
+    }
+}
+
+impl Handler for SshConnection {
+    type Error = russh::Error;
+
+    /// Nobody is asked to sign for a key that opens nothing.
+    async fn auth_publickey_offered(&mut self, _user: &str, offer: PublicKeyOffer<'_>) -> SshResult<Auth> {
+        let is_known = self.place.leases.of(offer.public_key).is_some();
+        Ok(if is_known { Auth::Accept } else { Auth::reject() })
+    }
+
+    async fn auth_publickey(&mut self, _user: &str, key: VerifiedPublicKey<'_>) -> SshResult<Auth> {
+        let SshConnectionContext { number, cutter: line, options, .. } = &self.place;
+        // A lease has its number of connections, and one that ended since the key was found takes no more.
+        let lease = self.place.leases.of(key.public_key);
+        let Some(lease) = lease.filter(|lease| lease.connect(*number, line, options.connections_per_lease)) else {
+            return Ok(Auth::reject());
+        };
+        if let Some(earlier) = self.lease.replace(lease) {
+            earlier.disconnect(self.place.number);
+        }
+        Ok(Auth::Accept)
+    }
+
+    async fn auth_succeeded(&mut self, _session: &mut Session) -> SshResult {
+        self.place.authenticated.cancel();
+        self.unauthenticated = None;
+        Ok(())
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _session: &mut Session,
+    ) -> SshResult {
+        if self.channels.len() >= self.place.options.channels_per_connection {
+            reply.reject(ChannelOpenFailure::ResourceShortage).await;
+        } else {
+            self.channels.insert(channel.id(), None);
+            reply.accept().await;
+        }
+        Ok(())
+    }
+
+    async fn subsystem_request(&mut self, channel: ChannelId, name: &str, session: &mut Session) -> SshResult {
+        if name == "sftp" && self.speak_sftp(channel, session) {
+            session.channel_success(channel)
+        } else {
+            session.channel_failure(channel)
+        }
+    }
+
+    async fn data(&mut self, channel: ChannelId, data: &[u8], session: &mut Session) -> SshResult {
+        let Some(Some(inbox)) = self.channels.get(&channel) else { return Ok(()) };
+        // A client that does not take its replies gets no more of them from here: the thread waits for it.
+        if self.place.thread == ConnectionThread::Own
+            && !session.has_pending_data(channel)
+            && let Some(reply) = inbox.answer_inline(data)
+        {
+            return session.data(channel, reply);
+        }
+        inbox.push(data);
+        Ok(())
+    }
+
+    async fn channel_eof(&mut self, channel: ChannelId, _session: &mut Session) -> SshResult {
+        if let Some(Some(inbox)) = self.channels.get(&channel) {
+            inbox.finish();
+        }
+        Ok(())
+    }
+
+    async fn channel_close(&mut self, channel: ChannelId, _session: &mut Session) -> SshResult {
+        if let Some(Some(inbox)) = self.channels.remove(&channel) {
+            inbox.abandon();
+        }
+        Ok(())
+    }
+
+    async fn shell_request(&mut self, channel: ChannelId, session: &mut Session) -> SshResult {
+        session.channel_failure(channel)
+    }
+
+    async fn exec_request(&mut self, channel: ChannelId, _command: &[u8], session: &mut Session) -> SshResult {
+        session.channel_failure(channel)
+    }
+
+    async fn env_request(&mut self, channel: ChannelId, _name: &str, _value: &str, session: &mut Session) -> SshResult {
+        session.channel_failure(channel)
+    }
+
+    async fn pty_request(
+        &mut self,
+        channel: ChannelId,
+        _term: &str,
+        _columns: u32,
+        _rows: u32,
+        _width: u32,
+        _height: u32,
+        _modes: &[(Pty, u32)],
+        session: &mut Session,
+    ) -> SshResult {
+        session.channel_failure(channel)
+    }
+
+    async fn window_change_request(
+        &mut self,
+        channel: ChannelId,
+        _columns: u32,
+        _rows: u32,
+        _width: u32,
+        _height: u32,
+        session: &mut Session,
+    ) -> SshResult {
+        session.channel_failure(channel)
+    }
+
+    async fn x11_request(
+        &mut self,
+        channel: ChannelId,
+        _single: bool,
+        _protocol: &str,
+        _cookie: &str,
+        _screen: u32,
+        session: &mut Session,
+    ) -> SshResult {
+        session.channel_failure(channel)
+    }
+
+    async fn agent_request(&mut self, channel: ChannelId, session: &mut Session) -> SshResult<bool> {
+        session.channel_failure(channel)?;
+        Ok(false)
+    }
+
+    async fn signal(&mut self, _channel: ChannelId, _signal: Sig, _session: &mut Session) -> SshResult {
+        Ok(())
+    }
+
+    async fn channel_open_x11(
+        &mut self,
+        _channel: Channel<Msg>,
+        _address: &str,
+        _port: u32,
+        reply: ChannelOpenHandle,
+        _session: &mut Session,
+    ) -> SshResult {
+        refuse(reply).await
+    }
+
+    async fn channel_open_direct_tcpip(
+        &mut self,
+        _channel: Channel<Msg>,
+        _host: &str,
+        _port: u32,
+        _from_address: &str,
+        _from_port: u32,
+        reply: ChannelOpenHandle,
+        _session: &mut Session,
+    ) -> SshResult {
+        refuse(reply).await
+    }
+
+    async fn channel_open_forwarded_tcpip(
+        &mut self,
+        _channel: Channel<Msg>,
+        _host: &str,
+        _port: u32,
+        _from_address: &str,
+        _from_port: u32,
+        reply: ChannelOpenHandle,
+        _session: &mut Session,
+    ) -> SshResult {
+        refuse(reply).await
+    }
+
+    async fn channel_open_direct_streamlocal(
+        &mut self,
+        _channel: Channel<Msg>,
+        _path: &str,
+        reply: ChannelOpenHandle,
+        _session: &mut Session,
+    ) -> SshResult {
+        refuse(reply).await
+    }
+
+    async fn tcpip_forward(&mut self, _address: &str, _port: &mut u32, _session: &mut Session) -> SshResult<bool> {
+        Ok(false)
+    }
+
+    async fn cancel_tcpip_forward(&mut self, _address: &str, _port: u32, _session: &mut Session) -> SshResult<bool> {
+        Ok(false)
+    }
+
+    async fn streamlocal_forward(&mut self, _path: &str, _session: &mut Session) -> SshResult<bool> {
+        Ok(false)
+    }
+
+    async fn cancel_streamlocal_forward(&mut self, _path: &str, _session: &mut Session) -> SshResult<bool> {
+        Ok(false)
+    }
+}
+
+async fn refuse(reply: ChannelOpenHandle) -> SshResult {
+    reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+    Ok(())
+}

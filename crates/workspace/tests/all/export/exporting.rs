@@ -1,0 +1,389 @@
+//! What a lease shows and lets happen, operation by operation.
+
+use std::{
+    fs,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    },
+};
+
+use attache_protocol::wire::awcp::AccessMode;
+use attache_workspace::export::{
+    AttributeChange, CreateMode, Export, ExportError, ExportPatterns, ExportRefusal, ExportTerms, FileKind,
+    FileOpenOptions, FileTime, LinkPolicy, NoExportAudit, OriginalsFolder, ReplaceMode,
+};
+
+use super::ExportFixture;
+
+const READ: FileOpenOptions =
+    FileOpenOptions { read: true, write: false, append: false, truncate: false, create: CreateMode::Never, mode: None };
+const WRITE: FileOpenOptions =
+    FileOpenOptions { read: true, write: true, append: false, truncate: false, create: CreateMode::Never, mode: None };
+const NEW: FileOpenOptions = FileOpenOptions { create: CreateMode::New, ..WRITE };
+
+fn name<T: std::fmt::Debug>(result: Result<T, ExportRefusal>) -> &'static str {
+    result.map_or_else(|refusal| refusal.name(), |_| "ok")
+}
+
+#[test]
+fn files_are_made_written_read_and_removed() {
+    let lent = ExportFixture::new(|dir| fs::write(dir.join("old"), "0123456789").unwrap());
+    let export = &lent.export;
+    export.make_dir(b"/a", 0o755).unwrap();
+    let how = FileOpenOptions { mode: Some(0o4750), ..NEW };
+    let file = export.open_file(b"a/f", &how).unwrap();
+    file.write_at(0, b"hello ").unwrap();
+    file.write_at(6, b"world").unwrap();
+    file.write_at(2, b"LL").unwrap();
+    file.sync().unwrap();
+    drop(file);
+    assert_eq!(lent.read("/a/f").unwrap(), b"heLLo world");
+    assert_eq!(fs::metadata(lent.dir().join("a/f")).unwrap().permissions().mode() & 0o7777, 0o750);
+    assert_eq!(name(export.open_file(b"a/f", &NEW)), "exists");
+    let append = FileOpenOptions { append: true, ..FileOpenOptions::default() };
+    export.open_file(b"old", &append).unwrap().write_at(0, b"!").unwrap();
+    assert_eq!(lent.read("old").unwrap(), b"0123456789!");
+    assert_eq!(lent.names(""), ["a", "old"]);
+    assert_eq!(name(export.remove_dir(b"a")), "not_empty");
+    assert_eq!(name(export.remove_file(b"a")), "is_a_directory");
+    assert_eq!(name(export.remove_dir(b"a/f")), "not_a_directory");
+    export.rename(b"a/f", b"g", ReplaceMode::Never).unwrap();
+    assert_eq!(name(export.rename(b"g", b"old", ReplaceMode::Never)), "exists");
+    export.rename(b"g", b"old", ReplaceMode::Always).unwrap();
+    export.remove_dir(b"a").unwrap();
+    assert_eq!(lent.names(""), ["old"]);
+    assert_eq!(
+        lent.journal.take(),
+        [
+            "make_dir /a: ok",
+            "create a/f: ok",
+            "write a/f 11: ok",
+            "write a/f 2: ok",
+            "create a/f: exists".replace("create", "open").as_str(),
+            "open old: ok",
+            "write old 1: ok",
+            "remove_dir a: not_empty",
+            "remove_file a: is_a_directory",
+            "remove_dir a/f: not_a_directory",
+            "rename a/f -> g: ok",
+            "rename g -> old: exists",
+            "rename g -> old: ok",
+            "remove_dir a: ok",
+        ]
+    );
+}
+
+#[test]
+fn a_file_that_lets_nobody_write_can_be_made_and_filled() {
+    let lent = ExportFixture::new(|_| {});
+    let file = lent.export.open_file(b"object", &FileOpenOptions { mode: Some(0o444), ..NEW }).unwrap();
+    file.write_at(0, b"git makes its objects like this").unwrap();
+    file.set_attributes(&AttributeChange { size: Some(3), mode: Some(0o400), ..AttributeChange::default() }).unwrap();
+    drop(file);
+    assert_eq!(lent.read("object").unwrap(), b"git");
+}
+
+#[test]
+fn attributes_are_told_and_changed_without_following_links() {
+    let lent = ExportFixture::new(|dir| {
+        fs::write(dir.join("f"), "abc").unwrap();
+        symlink("f", dir.join("l")).unwrap();
+        fs::create_dir(dir.join("d")).unwrap();
+        fs::set_permissions(dir.join("d"), fs::Permissions::from_mode(0o2775)).unwrap();
+    });
+    let export = &lent.export;
+    let time = FileTime { seconds: 1_000_000_000, nanos: 123_456_789 };
+    let change =
+        AttributeChange { mode: Some(0o6711), modified: Some(time), size: Some(2), ..AttributeChange::default() };
+    export.set_attributes(b"f", &change).unwrap();
+    let now = export.attributes(b"f").unwrap();
+    assert_eq!((now.kind, now.mode, now.size, now.modified), (FileKind::File, 0o711, 2, time));
+    // The owner's setgid bit of a shared folder stays, and is not the remote's to set.
+    export.set_attributes(b"d", &AttributeChange { mode: Some(0o700), ..AttributeChange::default() }).unwrap();
+    assert_eq!(export.attributes(b"d").unwrap().mode, 0o2700);
+    export.set_attributes(b"l", &AttributeChange { modified: Some(time), ..AttributeChange::default() }).unwrap();
+    let link = export.attributes(b"l").unwrap();
+    assert_eq!((link.kind, link.modified), (FileKind::Link, time));
+    let mode = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
+    assert_eq!(name(export.set_attributes(b"l", &mode)), "unsupported");
+    assert_eq!(export.read_link(b"l").unwrap(), b"f");
+    assert_eq!(name(export.read_link(b"f")), "invalid");
+    assert_eq!(name(export.open_file(b"l", &READ)), "denied");
+    assert_eq!(name(export.set_attributes(b"", &mode)), "denied");
+}
+
+#[test]
+fn links_are_data_and_those_made_stay_inside() {
+    let lent = ExportFixture::new(|dir| {
+        fs::create_dir(dir.join("d")).unwrap();
+        symlink("/etc", dir.join("out")).unwrap();
+        symlink("../f", dir.join("d/up")).unwrap();
+    });
+    let export = &lent.export;
+    assert_eq!(export.read_link(b"out").unwrap(), b"/etc");
+    for path in [&b"out/passwd"[..], b"out/", b"d/up/x"] {
+        assert!(matches!(export.open_file(path, &READ), Err(ExportRefusal::Denied(_))), "{path:?}");
+    }
+    assert_eq!(name(export.read_dir(b"out")), "not_a_directory");
+    for target in [&b"/etc/passwd"[..], b"..", b"../x", b"d/../../x"] {
+        assert_eq!(name(export.symlink(target, b"new")), "denied");
+    }
+    export.symlink(b"../f", b"d/new").unwrap();
+    // A detour through a real folder is none; through a link it could lead anywhere.
+    export.symlink(b"d/../f", b"detour").unwrap();
+    assert_eq!(export.read_link(b"detour").unwrap(), b"f");
+    assert_eq!(name(export.symlink(b"out/../f", b"new")), "denied");
+    // Moved up, the same link would lead out; so would the folder's.
+    assert_eq!(name(export.rename(b"d/new", b"new", ReplaceMode::Never)), "denied");
+    export.make_dir(b"e", 0o755).unwrap();
+    export.make_dir(b"e/e", 0o755).unwrap();
+    export.symlink(b"../../f", b"e/e/l").unwrap();
+    assert_eq!(name(export.rename(b"e/e", b"x", ReplaceMode::Never)), "denied");
+    let any = ExportFixture::with(ExportTerms { links: LinkPolicy::Any, ..ExportTerms::new(AccessMode::Rw) }, |_| {});
+    any.export.symlink(b"/usr/bin/python3", b"python").unwrap();
+    assert_eq!(any.export.read_link(b"python").unwrap(), b"/usr/bin/python3");
+}
+
+#[test]
+fn what_is_neither_file_nor_folder_nor_link_is_left_alone_and_never_opened() {
+    let lent = ExportFixture::new(|dir| {
+        rustix::fs::mkfifoat(rustix::fs::CWD, dir.join("pipe"), rustix::fs::Mode::from_raw_mode(0o666)).unwrap();
+        std::os::unix::net::UnixListener::bind(dir.join("socket")).unwrap();
+        fs::create_dir(dir.join("d")).unwrap();
+        fs::rename(dir.join("pipe"), dir.join("d/pipe")).unwrap();
+    });
+    let export = &lent.export;
+    assert_eq!(export.attributes(b"d/pipe").unwrap().kind, FileKind::Special);
+    for path in [&b"d/pipe"[..], b"socket"] {
+        for how in [READ, WRITE, FileOpenOptions { truncate: true, ..WRITE }] {
+            assert_eq!(name(export.open_file(path, &how)), "denied");
+        }
+        assert_eq!(name(export.remove_file(path)), "denied");
+        assert_eq!(name(export.rename(path, b"x", ReplaceMode::Always)), "denied");
+        assert_eq!(name(export.hard_link(path, b"x")), "denied");
+        assert_eq!(
+            name(export.set_attributes(path, &AttributeChange { mode: Some(0), ..Default::default() })),
+            "denied"
+        );
+    }
+    assert_eq!(name(export.rename(b"d", b"e", ReplaceMode::Always)), "denied");
+}
+
+#[test]
+fn read_only_is_refused_here_and_told_so() {
+    let lent = ExportFixture::with(ExportTerms::new(AccessMode::Ro), |dir| fs::write(dir.join("f"), "x").unwrap());
+    let export = &lent.export;
+    assert_eq!(lent.read("f").unwrap(), b"x");
+    let change = AttributeChange { mode: Some(0), ..AttributeChange::default() };
+    for refused in [
+        name(export.open_file(b"f", &WRITE)),
+        name(export.open_file(b"f", &FileOpenOptions { truncate: true, ..READ })),
+        name(export.open_file(b"new", &FileOpenOptions { create: CreateMode::IfMissing, ..READ })),
+        name(export.make_dir(b"d", 0o755)),
+        name(export.remove_file(b"f")),
+        name(export.remove_dir(b"f")),
+        name(export.rename(b"f", b"g", ReplaceMode::Always)),
+        name(export.symlink(b"f", b"l")),
+        name(export.hard_link(b"f", b"l")),
+        name(export.set_attributes(b"f", &change)),
+        name(export.open_file(b"f", &READ).unwrap().set_attributes(&change)),
+        name(export.open_file(b"f", &READ).unwrap().write_at(0, b"y")),
+    ] {
+        assert_eq!(refused, "read_only");
+    }
+    assert_eq!(lent.journal.take().len(), 12);
+    assert!(!lent.all.path().join("before").exists());
+}
+
+#[test]
+fn hidden_things_look_absent_and_cannot_be_made_moved_or_lost() {
+    let rules = ExportPatterns { exclude: vec!["/a/private.txt".into(), "build/".into()], ..ExportPatterns::default() };
+    let lent = ExportFixture::with(ExportTerms { rules, ..ExportTerms::new(AccessMode::Rw) }, |dir| {
+        fs::create_dir_all(dir.join("a/deep")).unwrap();
+        fs::create_dir(dir.join("build")).unwrap();
+        fs::create_dir(dir.join("only")).unwrap();
+        for file in ["a/private.txt", "a/shown", "a/deep/.env", ".env", "build/x", "only/id_rsa", "f"] {
+            fs::write(dir.join(file), file).unwrap();
+        }
+    });
+    let export = &lent.export;
+    assert_eq!(lent.names(""), ["a", "f", "only"]);
+    assert_eq!(lent.names("a"), ["deep", "shown"]);
+    assert_eq!(lent.names("only"), [""; 0]);
+    for path in [&b".env"[..], b"build", b"build/x", b"a/private.txt", b".env/x", b"only/id_rsa", b".ENV"] {
+        assert_eq!(name(export.attributes(path)), "not_found");
+        assert_eq!(name(export.open_file(path, &READ)), "not_found");
+        assert_eq!(name(export.remove_file(path)), "not_found");
+        assert_eq!(name(export.rename(path, b"x", ReplaceMode::Always)), "not_found");
+        assert_eq!(name(export.hard_link(path, b"x")), "not_found");
+        assert_eq!(name(export.read_dir(path)), "not_found");
+    }
+    for path in [&b".env"[..], b"new.pem", b"New.PEM", b"a/private.txt", b"A/private.txt", b"build/new"] {
+        assert_eq!(name(export.open_file(path, &NEW)), "denied");
+        assert_eq!(name(export.rename(b"f", path, ReplaceMode::Always)), "denied");
+        assert_eq!(name(export.hard_link(b"f", path)), "denied");
+        assert_eq!(name(export.symlink(b"f", path)), "denied");
+    }
+    // A file may have the name of an excluded folder, and must not take its place.
+    assert_eq!(name(export.rename(b"f", b"build", ReplaceMode::Always)), "denied");
+    assert_eq!(name(export.make_dir(b"build", 0o755)), "denied");
+    // Folders that hold hidden things stay.
+    assert_eq!(name(export.rename(b"a", b"b", ReplaceMode::Always)), "denied");
+    assert_eq!(name(export.rename(b"a/deep", b"b", ReplaceMode::Always)), "denied");
+    assert_eq!(name(export.remove_dir(b"only")), "not_empty");
+    assert_eq!(fs::read(lent.dir().join(".env")).unwrap(), b".env");
+}
+
+#[test]
+fn nothing_gets_to_where_git_would_run_it() {
+    let lent = ExportFixture::new(|dir| {
+        fs::create_dir_all(dir.join("repo/.git/hooks")).unwrap();
+        fs::create_dir_all(dir.join("evil/hooks")).unwrap();
+        for file in ["repo/.git/config", "repo/.git/HEAD", "repo/.git/hooks/pre-commit", "evil/config", "f"] {
+            fs::write(dir.join(file), "x").unwrap();
+        }
+    });
+    let export = &lent.export;
+    assert_eq!(lent.read("repo/.git/config").unwrap(), b"x");
+    for path in [&b"repo/.git/config"[..], b"repo/.git/hooks/pre-commit", b"repo/.GIT/config"] {
+        assert!(["denied", "not_found"].contains(&name(export.open_file(path, &WRITE))));
+        assert_eq!(name(export.rename(b"f", path, ReplaceMode::Always)), "denied");
+        assert_eq!(name(export.hard_link(b"f", path)), "denied");
+    }
+    for (from, to) in [
+        (&b"evil"[..], &b".git"[..]),
+        (b"evil", b"repo/.git/modules"),
+        (b"evil/hooks", b"repo/.git/hooks"),
+        (b"repo/.git", b"plain"),
+        (b"repo/.git/hooks", b"plain"),
+        (b"repo/.git/hooks/pre-commit", b"plain"),
+    ] {
+        assert_eq!(name(export.rename(from, to, ReplaceMode::Always)), "denied");
+    }
+    assert_eq!(name(export.hard_link(b"repo/.git/config", b"alias")), "denied");
+    assert_eq!(name(export.remove_file(b"repo/.git/hooks/pre-commit")), "denied");
+    assert_eq!(name(export.symlink(b"../evil", b"f2/.git")), "denied");
+    assert_eq!(name(export.symlink(b"evil", b".git")), "denied");
+    assert_eq!(name(export.open_file(b".git", &NEW)), "denied");
+    // The rest of a repository is like any other file, and a whole one can move.
+    assert_eq!(name(export.open_file(b"repo/.git/HEAD", &WRITE)), "denied");
+    lent.write("repo/.git/HEAD.lock", b"nonsense\n");
+    assert_eq!(name(export.rename(b"repo/.git/HEAD.lock", b"repo/.git/HEAD", ReplaceMode::Always)), "denied");
+    lent.write("repo/.git/HEAD.lock", b"ref: refs/heads/config\n");
+    let late = export.open_file(b"repo/.git/HEAD.lock", &WRITE).unwrap();
+    export.rename(b"repo/.git/HEAD.lock", b"repo/.git/HEAD", ReplaceMode::Always).unwrap();
+    assert_eq!(name(late.write_at(0, b"nonsense")), "denied");
+    drop(late);
+    export.rename(b"repo", b"moved", ReplaceMode::Never).unwrap();
+    assert_eq!(lent.read("moved/.git/config").unwrap(), b"x");
+}
+
+#[test]
+fn no_repository_can_be_planted_under_another_name() {
+    let lent = ExportFixture::new(|dir| {
+        for folder in
+            ["mirror.git/objects", "mirror.git/refs/heads", "mirror.git/hooks", "mirror.git/info", "parts/refs"]
+        {
+            fs::create_dir_all(dir.join(folder)).unwrap();
+        }
+        for file in ["mirror.git/HEAD", "mirror.git/config", "f", "parts/config", "parts/hooks"] {
+            fs::write(dir.join(file), "ref: refs/heads/main\n").unwrap();
+        }
+    });
+    let export = &lent.export;
+    // One that is there is shown, and keeps what it runs.
+    for path in [&b"mirror.git/config"[..], b"mirror.git/hooks/post-update", b"mirror.git/info/attributes"] {
+        assert_eq!(name(export.open_file(path, &NEW)), "denied");
+        assert_eq!(name(export.rename(b"f", path, ReplaceMode::Always)), "denied");
+    }
+    assert_eq!(name(export.open_file(b"mirror.git/config", &WRITE)), "denied");
+    lent.write("mirror.git/HEAD", b"ref: refs/heads/other\n");
+    // The last part of a new one is refused, in whatever order and way it comes.
+    export.make_dir(b"parts/objects", 0o755).unwrap();
+    assert_eq!(name(export.open_file(b"parts/HEAD", &NEW)), "denied");
+    assert_eq!(name(export.open_file(b"parts/head", &NEW)), "denied");
+    assert_eq!(name(export.rename(b"f", b"parts/HEAD", ReplaceMode::Never)), "denied");
+    assert_eq!(name(export.hard_link(b"f", b"parts/HEAD")), "denied");
+    assert_eq!(name(export.symlink(b"../f", b"parts/HEAD")), "denied");
+    export.remove_dir(b"parts/refs").unwrap();
+    lent.write("parts/HEAD", b"ref: refs/heads/main\n");
+    assert_eq!(name(export.make_dir(b"parts/refs", 0o755)), "denied");
+    export.make_dir(b"other", 0o755).unwrap();
+    assert_eq!(name(export.rename(b"other", b"parts/refs", ReplaceMode::Always)), "denied");
+    // What is called `config` elsewhere is a file like any other.
+    lent.write("parts/config", b"mine");
+    lent.write("other/config", b"mine");
+    let mut git = std::process::Command::new("git");
+    git.arg("-C").arg(lent.dir().join("parts")).args(["rev-parse", "--git-dir"]);
+    let told = git.env("GIT_CEILING_DIRECTORIES", lent.dir()).output().unwrap();
+    assert!(!told.status.success(), "git takes it for a repository: {}", String::from_utf8_lossy(&told.stdout));
+}
+
+#[test]
+fn a_file_with_a_name_elsewhere_is_not_changed_in_place() {
+    let lent = ExportFixture::new(|dir| {
+        let outside = dir.parent().unwrap().join("outside");
+        fs::write(&outside, "outside").unwrap();
+        fs::hard_link(&outside, dir.join("alias")).unwrap();
+        fs::write(dir.join("one"), "both").unwrap();
+        fs::hard_link(dir.join("one"), dir.join("two")).unwrap();
+    });
+    let export = &lent.export;
+    let change = AttributeChange { mode: Some(0), size: Some(0), ..AttributeChange::default() };
+    assert_eq!(name(export.open_file(b"alias", &WRITE)), "denied");
+    assert_eq!(name(export.open_file(b"alias", &FileOpenOptions { truncate: true, ..WRITE })), "denied");
+    assert_eq!(name(export.set_attributes(b"alias", &change)), "denied");
+    // Taking its place is no change of the other one.
+    lent.write("copy", b"mine");
+    export.rename(b"copy", b"alias", ReplaceMode::Always).unwrap();
+    assert_eq!(fs::read(lent.all.path().join("outside")).unwrap(), b"outside");
+    // Two names inside are one file, before and after.
+    lent.write("one", b"changed");
+    assert_eq!(lent.read("two").unwrap(), b"changed");
+    export.hard_link(b"one", b"three").unwrap();
+    lent.write("three", b"again");
+    assert_eq!(lent.read("one").unwrap(), b"again");
+    assert_eq!(fs::metadata(lent.dir().join("one")).unwrap().nlink(), 3);
+}
+
+#[test]
+fn names_that_are_no_utf8_and_offsets_past_four_gigabytes_work() {
+    let lent = ExportFixture::new(|_| {});
+    let export = &lent.export;
+    export.make_dir(b"d\xff", 0o755).unwrap();
+    let file = export.open_file(b"d\xff/\xfe\n", &NEW).unwrap();
+    let far = 5 << 30;
+    file.write_at(far, b"far").unwrap();
+    let mut bytes = [0; 8];
+    assert_eq!(file.read_at(far, &mut bytes).unwrap(), 3);
+    assert_eq!(&bytes[..3], b"far");
+    assert_eq!(file.attributes().unwrap().size, far + 3);
+    drop(file);
+    assert_eq!(lent.names(""), ["d\\xff"]);
+    let name = std::ffi::OsStr::from_bytes(b"d\xff/\xfe\n");
+    assert_eq!(fs::metadata(lent.dir().join(name)).unwrap().len(), far + 3);
+}
+
+#[test]
+fn what_cannot_be_lent_says_what_to_do() {
+    let all = tempfile::tempdir().unwrap();
+    let dir = all.path();
+    fs::write(dir.join("file"), "").unwrap();
+    let open = |path: &str, before: &str, rules: ExportPatterns| {
+        let terms = ExportTerms { rules, ..ExportTerms::new(AccessMode::Rw) };
+        Export::open(
+            &dir.join(path),
+            terms,
+            OriginalsFolder::in_folder(dir.join(before)),
+            std::sync::Arc::new(NoExportAudit),
+        )
+        .err()
+    };
+    assert!(matches!(open("missing", "b", ExportPatterns::default()), Some(ExportError::Folder { .. })));
+    assert!(matches!(open("file", "b", ExportPatterns::default()), Some(ExportError::NotAFolder { .. })));
+    let rules = ExportPatterns { exclude: vec!["a[".into()], ..ExportPatterns::default() };
+    assert!(matches!(open("", "b", rules), Some(ExportError::Pattern { .. })));
+    assert!(matches!(open("", "inside/before", ExportPatterns::default()), Some(ExportError::BeforeInside { .. })));
+    assert!(!dir.join("inside").exists());
+}

@@ -1,0 +1,308 @@
+//! Repositories that a remote tries to plant, judged by the real git: whatever it makes, git on the host runs none of it.
+//! Each is first made by the host itself, which shows that git would.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use attache_protocol::{DelegationId, Timestamp, env::Env};
+use attache_workspace::{
+    export::{AttributeChange, CreateMode, Export, ExportPatterns, ExportRefusal, FileOpenOptions, ReplaceMode},
+    report::git::{GitRepository, GitSnapshot},
+};
+
+use super::ExportFixture;
+
+/// One step of somebody who plants a repository.
+enum PlantingStep {
+    Folder(&'static str),
+    File(&'static str, String),
+}
+
+use PlantingStep::{File, Folder};
+
+const NEW: FileOpenOptions = FileOpenOptions {
+    read: false,
+    write: true,
+    append: false,
+    truncate: true,
+    create: CreateMode::IfMissing,
+    mode: None,
+};
+
+impl PlantingStep {
+    fn path(&self) -> &'static str {
+        match self {
+            Folder(path) | File(path, _) => path,
+        }
+    }
+
+    fn by_host(&self, dir: &Path) {
+        match self {
+            Folder(path) => fs::create_dir_all(dir.join(path)).unwrap(),
+            File(path, content) => fs::write(dir.join(path), content).unwrap(),
+        }
+    }
+
+    fn by_remote(&self, export: &Export) -> Result<(), ExportRefusal> {
+        match self {
+            Folder(path) => export.make_dir(path.as_bytes(), 0o755),
+            File(path, content) => export.open_file(path.as_bytes(), &NEW)?.write_at(0, content.as_bytes()),
+        }
+    }
+}
+
+/// A program that leaves a trace beside the lent folder.
+fn trap(dir: &Path) -> String {
+    format!("touch {}; cat", trace(dir).display())
+}
+
+fn trace(dir: &Path) -> PathBuf {
+    dir.parent().unwrap().join("trapped")
+}
+
+/// What the person at the host does next, in their own folder.
+fn git(dir: &Path, args: &[&str]) -> bool {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(dir).args(["-c", "user.name=Ann", "-c", "user.email=ann@localhost"]).args(args);
+    git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    git.env("GIT_CEILING_DIRECTORIES", dir.parent().unwrap());
+    git.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+}
+
+fn work_as_host(dir: &Path) {
+    git(dir, &["status"]);
+    git(dir, &["add", "--all"]);
+}
+
+/// As at the end of a lease.
+fn report(dir: &Path, found: &GitRepository) {
+    let delegation = DelegationId::from_uuid(Env::seeded(1).uuid());
+    let (index, rules) = (dir.parent().unwrap().join("index"), ExportPatterns::default());
+    let now = Timestamp::from_millis(1_700_000_000_000);
+    let _ = found.snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, index: &index, now });
+    let _ = found.commit(&[b"f".to_vec(), b".gitattributes".to_vec()], "m", now);
+}
+
+/// A repository in the folder itself, whose configuration is elsewhere.
+fn by_commondir(dir: &Path) -> Vec<PlantingStep> {
+    let trap = trap(dir);
+    vec![
+        Folder("meta"),
+        Folder("meta/objects"),
+        Folder("meta/refs"),
+        File(
+            "meta/config",
+            format!(
+                "[core]\nrepositoryformatversion = 1\n[extensions]\nworktreeConfig = true\n[filter \"x\"]\nclean = \"{trap}\"\n"
+            ),
+        ),
+        File("config.worktree", "[core]\nbare = false\nworktree = .\n".to_owned()),
+        File(".gitattributes", "* filter=x\n".to_owned()),
+        File("f", "f\n".to_owned()),
+        File("commondir", "meta\n".to_owned()),
+        File("HEAD", "ref: refs/heads/main\n".to_owned()),
+    ]
+}
+
+/// A repository below the folder of another one.
+fn below_refs(dir: &Path) -> Vec<PlantingStep> {
+    let trap = trap(dir);
+    vec![
+        File(".gitattributes", "* filter=x\n".to_owned()),
+        Folder("sub"),
+        Folder("sub/.git"),
+        Folder("sub/.git/refs"),
+        Folder("sub/.git/refs/e"),
+        File(
+            "sub/.git/refs/e/config",
+            format!(
+                "[core]\nrepositoryformatversion = 0\nbare = false\nworktree = ../../../..\nfsmonitor = \"{trap}\"\n\
+                 [filter \"x\"]\nclean = \"{trap}\"\n"
+            ),
+        ),
+        Folder("sub/.git/refs/e/refs"),
+        Folder("sub/.git/refs/e/objects"),
+        File("sub/.git/refs/e/HEAD", "ref: refs/heads/main\n".to_owned()),
+    ]
+}
+
+fn beside() -> (tempfile::TempDir, PathBuf) {
+    let all = tempfile::tempdir().unwrap();
+    let dir = all.path().join("lent");
+    fs::create_dir(&dir).unwrap();
+    (all, dir)
+}
+
+#[test]
+fn a_repository_cannot_be_planted_by_a_common_folder() {
+    let (_all, dir) = beside();
+    for step in by_commondir(&dir) {
+        step.by_host(&dir);
+    }
+    work_as_host(&dir);
+    assert!(trace(&dir).exists(), "git takes it for a repository, so this test can fail");
+
+    for last in ["HEAD", "commondir"] {
+        let lent = ExportFixture::new(|_| {});
+        let dir = lent.dir();
+        let (late, soon): (Vec<PlantingStep>, Vec<PlantingStep>) =
+            by_commondir(&dir).into_iter().partition(|step| step.path() == last);
+        for step in &soon {
+            step.by_remote(&lent.export).unwrap();
+        }
+        let refused = late[0].by_remote(&lent.export).unwrap_err();
+        assert!(refused.to_string().contains("would be a repository"), "{refused}");
+        lent.write("plain", late[0].path().as_bytes());
+        for refused in [
+            lent.export.rename(b"plain", last.as_bytes(), ReplaceMode::Always),
+            lent.export.hard_link(b"plain", last.as_bytes()),
+            lent.export.symlink(b"plain", last.as_bytes()),
+        ] {
+            assert_eq!(refused.unwrap_err().name(), "denied");
+        }
+        assert!(GitRepository::find(&dir).unwrap().is_none());
+        work_as_host(&dir);
+        assert!(!trace(&dir).exists(), "{last} came last");
+    }
+}
+
+#[test]
+fn a_pair_that_was_there_keeps_what_it_runs() {
+    let lent = ExportFixture::new(|dir| {
+        fs::create_dir_all(dir.join("tree/info")).unwrap();
+        fs::write(dir.join("tree/HEAD"), "ref: refs/heads/main\n").unwrap();
+        fs::write(dir.join("tree/commondir"), "../elsewhere\n").unwrap();
+    });
+    for path in ["commondir", "config", "config.worktree", "hooks", "info/attributes"] {
+        let denied = lent.export.open_file(format!("tree/{path}").as_bytes(), &NEW);
+        assert_eq!(denied.unwrap_err().name(), "denied", "{path}");
+    }
+    lent.write("tree/HEAD", b"ref: refs/heads/other\n");
+}
+
+#[test]
+fn what_makes_a_repository_one_stays_and_can_be_replaced() {
+    let lent = ExportFixture::new(|dir| {
+        assert!(git(dir, &["init", "--quiet"]) && git(dir, &["init", "--quiet", "--bare", "mirror"]));
+    });
+    let export = &lent.export;
+    for repository in [".git", "mirror"] {
+        let part = |name: &str| format!("{repository}/{name}").into_bytes();
+        for name in ["HEAD", "objects", "refs", "config"] {
+            let denied = export.rename(&part(name), b"away", ReplaceMode::Always).unwrap_err();
+            assert_eq!(denied.name(), "denied", "{repository}/{name}");
+        }
+        assert_eq!(export.remove_file(&part("HEAD")).unwrap_err().name(), "denied");
+        for name in ["refs/heads", "refs/tags"] {
+            export.remove_dir(&part(name)).unwrap();
+        }
+        assert_eq!(export.remove_dir(&part("refs")).unwrap_err().name(), "denied");
+        // As git does it.
+        lent.write(&format!("{repository}/HEAD.lock"), b"ref: refs/heads/other\n");
+        export.rename(&part("HEAD.lock"), &part("HEAD"), ReplaceMode::Always).unwrap();
+        assert_eq!(lent.read(&format!("{repository}/HEAD")).unwrap(), b"ref: refs/heads/other\n");
+    }
+    assert!(git(&lent.dir(), &["symbolic-ref", "HEAD", "refs/heads/main"]));
+    // What is none yet can be taken away again.
+    export.make_dir(b"half", 0o755).unwrap();
+    export.make_dir(b"half/refs", 0o755).unwrap();
+    lent.write("half/HEAD", b"");
+    export.remove_file(b"half/HEAD").unwrap();
+    export.remove_dir(b"half/refs").unwrap();
+}
+
+#[test]
+fn a_report_uses_the_repository_that_was_there_before() {
+    // As if the guard had not been there.
+    let (_all, dir) = beside();
+    assert!(git(&dir, &["init", "--quiet"]));
+    fs::write(dir.join("f"), "before\n").unwrap();
+    let found = GitRepository::find(&dir).unwrap().unwrap();
+    let found = GitRepository::from_bytes(&found.to_bytes()).unwrap();
+    fs::write(dir.join(".git/HEAD"), "nothing\n").unwrap();
+    for step in by_commondir(&dir) {
+        step.by_host(&dir);
+    }
+    report(&dir, &found);
+    assert!(GitRepository::find(&dir).unwrap().is_none(), "one without the name is not looked for");
+    assert!(!trace(&dir).exists());
+    work_as_host(&dir);
+    assert!(trace(&dir).exists(), "git takes it for a repository, so this test can fail");
+}
+
+#[test]
+fn a_file_that_leads_to_a_repository_stays() {
+    let planted = |dir: &Path| {
+        let main = dir.parent().unwrap().join("main");
+        fs::create_dir(&main).unwrap();
+        assert!(git(&main, &["init", "--quiet"]));
+        assert!(git(&main, &["commit", "--quiet", "--allow-empty", "-m", "first"]));
+        fs::remove_dir(dir).unwrap();
+        assert!(git(&main, &["worktree", "add", "--quiet", "-b", "lent", dir.to_str().unwrap()]));
+    };
+    let to = "gitdir: sub/.git/refs/e\n";
+    let (_all, dir) = beside();
+    planted(&dir);
+    let found = GitRepository::find(&dir).unwrap().unwrap();
+    for step in below_refs(&dir) {
+        step.by_host(&dir);
+    }
+    fs::write(dir.join(".git"), to).unwrap();
+    report(&dir, &found);
+    assert!(!trace(&dir).exists(), "a report uses the repository that was there before");
+    report(&dir, &GitRepository::find(&dir).unwrap().unwrap());
+    assert!(trace(&dir).exists());
+    fs::remove_file(trace(&dir)).unwrap();
+    work_as_host(&dir);
+    assert!(trace(&dir).exists(), "git takes it for a repository, so this test can fail");
+
+    let lent = ExportFixture::new(planted);
+    let (dir, export) = (lent.dir(), &lent.export);
+    let before = fs::read(dir.join(".git")).unwrap();
+    let found = GitRepository::find(&dir).unwrap().unwrap();
+    lent.write("other", to.as_bytes());
+    let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
+    let rewrite = FileOpenOptions { write: true, ..FileOpenOptions::default() };
+    for refused in [
+        export.open_file(b".git", &NEW).map(drop),
+        export.open_file(b".git", &rewrite).map(drop),
+        export.open_file(b".git", &FileOpenOptions { append: true, ..FileOpenOptions::default() }).map(drop),
+        export.set_attributes(b".git", &change),
+        export.rename(b"other", b".git", ReplaceMode::Always),
+        export.rename(b".git", b"away", ReplaceMode::Always),
+        export.hard_link(b".git", b"away"),
+        export.remove_file(b".git"),
+    ] {
+        assert_eq!(refused.unwrap_err().name(), "denied");
+    }
+    assert_eq!(fs::read(dir.join(".git")).unwrap(), before);
+    // And there is nothing that one could lead to.
+    let refused: Vec<&str> =
+        below_refs(&dir).iter().filter(|step| step.by_remote(export).is_err()).map(PlantingStep::path).collect();
+    assert_eq!(refused, ["sub/.git/refs/e/config", "sub/.git/refs/e/HEAD"]);
+    for path in ["sub/.git/refs/.git", "sub/.git/logs/.git", "sub/.git/objects/.GIT"] {
+        let _ = export.make_dir(path.rsplit_once('/').unwrap().0.as_bytes(), 0o755);
+        assert_eq!(export.make_dir(path.as_bytes(), 0o755).unwrap_err().name(), "denied", "{path}");
+    }
+    report(&dir, &found);
+    work_as_host(&dir);
+    work_as_host(&dir.join("sub"));
+    assert!(!trace(&dir).exists());
+}
+
+#[test]
+fn a_second_name_of_what_leads_to_a_repository_does_not_change_it() {
+    let lent = ExportFixture::new(|dir| {
+        fs::create_dir(dir.join("sub")).unwrap();
+        fs::write(dir.join("sub/.git"), "gitdir: ../elsewhere\n").unwrap();
+        fs::hard_link(dir.join("sub/.git"), dir.join("alias")).unwrap();
+        assert!(git(dir, &["init", "--quiet", "--bare", "mirror"]));
+        fs::hard_link(dir.join("mirror/config"), dir.join("settings")).unwrap();
+    });
+    for path in ["alias", "settings"] {
+        assert_eq!(lent.export.open_file(path.as_bytes(), &NEW).unwrap_err().name(), "denied", "{path}");
+    }
+}

@@ -1,0 +1,33 @@
+//! The benchmark itself, at a size that takes seconds: it measures something, on both sides.
+
+use std::path::Path;
+
+use attache_workspace::bench::{self, BenchRatio};
+
+use super::cannot_run;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_benchmark_measures_both_sides() {
+    if cannot_run() {
+        return;
+    }
+    if !Path::new("/usr/sbin/sshd").exists() {
+        println!("skipped: this machine has no sshd (package openssh-server)");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let options = bench::Options { dir: dir.path().to_owned(), rounds: 1, megabytes: 4, files: 20 };
+    let runtime = tokio::runtime::Handle::current();
+    let report = tokio::task::spawn_blocking(move || bench::run(&options, &runtime)).await.unwrap().unwrap();
+    println!("{report:#?}");
+    for BenchRatio { ours, openssh, ratio } in [
+        report.write_mb_per_second,
+        report.read_mb_per_second,
+        report.creates_per_second,
+        report.opens_per_second,
+        report.stats_per_second,
+    ] {
+        assert!(ours > 0.0 && openssh > 0.0 && ratio > 0.0 && ratio.is_finite(), "{report:?}");
+    }
+    assert!(report.revoke_to_error_ms < 15_000.0, "{report:?}");
+}
